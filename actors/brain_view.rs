@@ -3,7 +3,6 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
 
 use brain::{Brain, BrainFile, Error, Files};
 use git::{Blob, Overlay, Repository, Reviewers};
@@ -22,8 +21,6 @@ pub struct BrainView {
     overlay: Option<Overlay>,
     /// Notes that wait for their review.
     pending: Vec<Overlay>,
-    /// Listed once, for the check for changes and for the plan that follows it.
-    files: OnceLock<Vec<BrainFile>>,
 }
 
 /// What stands for everything that was merged into a brain and for the notes that wait for review: it changes with every
@@ -56,7 +53,7 @@ impl BrainView {
             None
         });
         let repository = repository.ok();
-        Self { brain: brain.clone(), repository, overlay, pending: Vec::new(), files: OnceLock::new() }
+        Self { brain: brain.clone(), repository, overlay, pending: Vec::new() }
     }
 
     /// The view that is indexed: with the notes of agents on this machine that wait for their review, each with the
@@ -107,21 +104,6 @@ impl BrainView {
         repository.reviewers_since(commit.and_then(|commit| commit.parse().ok()))
     }
 
-    fn list(&self) -> Result<Vec<BrainFile>, Error> {
-        let mut files = self.list_reviewed()?;
-        if self.pending.is_empty() {
-            return Ok(files);
-        }
-        let known: HashSet<String> = files.iter().map(|file| file.path.clone()).collect();
-        for (path, blob) in self.pending.iter().flat_map(Overlay::files) {
-            if brain::is_unit_path(path) && !known.contains(path) {
-                files.extend(blob.map(|blob| file_of(path, blob)));
-            }
-        }
-        files.sort_unstable_by(|a, b| a.path.cmp(&b.path));
-        Ok(files)
-    }
-
     fn list_reviewed(&self) -> Result<Vec<BrainFile>, Error> {
         let mut files = self.brain.files()?;
         let Some(overlay) = &self.overlay else { return Ok(files) };
@@ -153,11 +135,18 @@ fn as_unreviewed(text: String) -> String {
 
 impl Files for BrainView {
     fn files(&self) -> Result<Vec<BrainFile>, Error> {
-        if let Some(files) = self.files.get() {
-            return Ok(files.clone());
+        let mut files = self.list_reviewed()?;
+        if self.pending.is_empty() {
+            return Ok(files);
         }
-        let files = self.list()?;
-        Ok(self.files.get_or_init(|| files).clone())
+        let known: HashSet<String> = files.iter().map(|file| file.path.clone()).collect();
+        for (path, blob) in self.pending.iter().flat_map(Overlay::files) {
+            if brain::is_unit_path(path) && !known.contains(path) {
+                files.extend(blob.map(|blob| file_of(path, blob)));
+            }
+        }
+        files.sort_unstable_by(|a, b| a.path.cmp(&b.path));
+        Ok(files)
     }
 
     fn read(&self, path: &str) -> Result<String, Error> {

@@ -217,7 +217,8 @@ impl IndexingWorker {
         let label = self.model.label()?;
         let tokenizer = self.model.tokenizer()?;
         let (branch, queue) = (self.setup.default_branch.as_deref(), self.setup.places.queue());
-        let view = BrainView::with_pending_notes(&self.setup.brain, branch, &queue);
+        let open = || BrainView::with_pending_notes(&self.setup.brain, branch, &queue);
+        let view = open();
         self.note_reviewers(&view);
         if mode == Mode::Changed && self.index.is_current(&view, &label)? {
             return Ok(Planned::Current);
@@ -227,7 +228,7 @@ impl IndexingWorker {
                 progress.send_replace(RefreshProgress::Reading { done: at.files, of: at.files_total });
             }
         };
-        Ok(match self.index.try_plan(&view, &label, tokenizer, mode, &mut on_progress)? {
+        Ok(match self.index.try_plan(open, &label, tokenizer, mode, &mut on_progress)? {
             Some(plan) if plan.is_empty() => Planned::Current,
             Some(plan) => Planned::Changes(Box::new(plan)),
             None => Planned::Busy,

@@ -46,9 +46,16 @@ pub(crate) struct TeamArgs {
     /// How many servers are ended and replaced in an orderly way
     #[arg(long, default_value_t = 4)]
     upgrades: usize,
+    /// How often a server is killed in the middle of a push, and the time is taken until another one has its capture
+    #[arg(long, default_value_t = 3)]
+    takeovers: usize,
 }
 
 const LEASE: Duration = Duration::from_secs(3);
+/// What a dead server's capture waits for beyond the lease.
+const TAKEOVER_SLACK: Duration = Duration::from_secs(1);
+/// Pushes hang as long as there is this file in the repository.
+const HOLD: &str = "hold";
 /// A server that is told to end has so long for what is under way.
 const UPGRADE_MAX: Duration = Duration::from_secs(45);
 const RESTART_MAX: Duration = Duration::from_secs(30);
@@ -89,6 +96,8 @@ struct Team {
     brains: Vec<(String, PathBuf)>,
     token: String,
     captures: Vec<(Capture, u64)>,
+    /// How many of them are handed over while things break. The others are for takeovers.
+    in_storm: usize,
     /// The addresses of the servers, which change as they are replaced.
     urls: Mutex<Vec<String>>,
     acknowledged: AtomicUsize,
@@ -123,7 +132,7 @@ impl Team {
         let token = sandbox.run_ok(&arguments)?.trim().to_owned();
         let mut rng = Rng::with_seed(seed);
         let mut captures = Vec::new();
-        for number in 0..args.captures {
+        for number in 0..args.captures + args.takeovers {
             let marker = 10_000 + number as u64;
             let session = Session::new(&sandbox, &mut rng, &[marker])?;
             let read = archive::read_conversation(&session.transcript, &|_| false)?;
@@ -135,7 +144,15 @@ impl Team {
                 .push((Capture { brain: Some(brain), origin: Some("hook".to_owned()), ..capture }, marker));
         }
         let urls = Mutex::new(vec![String::new(); args.servers]);
-        Ok(Self { sandbox, brains, token, captures, urls, acknowledged: AtomicUsize::new(0) })
+        Ok(Self {
+            sandbox,
+            brains,
+            token,
+            captures,
+            in_storm: args.captures,
+            urls,
+            acknowledged: AtomicUsize::new(0),
+        })
     }
 
     fn run(
@@ -168,8 +185,10 @@ impl Team {
             for client in clients {
                 client.join().map_err(|_| anyhow::anyhow!("a client has crashed"))??;
             }
-            let (_postgres, slowest_upgrade) = finished?;
+            let (postgres, slowest_upgrade) = finished?;
             let seconds = begun.elapsed().as_secs_f64();
+            servers.clear();
+            let takeovers = self.take_over(&postgres)?;
             self.check()?;
             let latencies = latencies.lock().expect("no panic holds it").clone();
             let (p50, p99) = (latencies.percentile(50), latencies.percentile(99));
@@ -184,7 +203,17 @@ impl Team {
                 args.stops,
                 args.upgrades
             );
+            if !takeovers.0.is_empty() {
+                println!(
+                    "{} servers killed during a push: another one had the capture after p50 {:.0} ms, max {:.0} ms (lease {} s)",
+                    takeovers.0.len(),
+                    takeovers.percentile(50),
+                    takeovers.percentile(100),
+                    LEASE.as_secs()
+                );
+            }
             Ok(json!({
+                "takeover": takeovers.summary(),
                 "captures": args.captures, "kills": args.kills, "postgres_kills": args.postgres_kills,
                 "stops": args.stops, "upgrades": args.upgrades, "seconds": seconds,
                 "acknowledged": latencies.summary(),
@@ -238,7 +267,8 @@ impl Team {
         mut random: Rng,
     ) -> Result<()> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        while let Some((capture, _)) = self.captures.get(next.fetch_add(1, Ordering::SeqCst)) {
+        let captures = &self.captures[..self.in_storm];
+        while let Some((capture, _)) = captures.get(next.fetch_add(1, Ordering::SeqCst)) {
             let begun = Instant::now();
             loop {
                 if is_over.load(Ordering::SeqCst) {
@@ -310,10 +340,14 @@ impl Team {
                     let number = servers[server].number;
                     let begun = Instant::now();
                     kill_process(pid(&servers[server].process)?, Signal::TERM)?;
-                    while servers[server].process.try_wait()?.is_none() {
+                    let ended = loop {
+                        if let Some(ended) = servers[server].process.try_wait()? {
+                            break ended;
+                        }
                         ensure!(begun.elapsed() < UPGRADE_MAX, "a server does not end");
                         std::thread::sleep(Duration::from_millis(20));
-                    }
+                    };
+                    ensure!(ended.success(), "server {number} was told to end, and ended with {ended}");
                     slowest = slowest.max(begun.elapsed());
                     servers[server] = self.start(number)?;
                 }
@@ -327,6 +361,54 @@ impl Team {
             }
         }
         Ok((postgres, slowest.as_secs_f64()))
+    }
+
+    /// Kills a server while it pushes, and takes the time until another one has claimed its capture.
+    fn take_over(&self, postgres: &PrivatePostgres) -> Result<Durations> {
+        let mut durations = Durations::default();
+        let mut database = postgres::Client::connect(&postgres.url("postgres"), postgres::NoTls)?;
+        // Of another brain, there may be none: nothing else is worked on.
+        let mut claimed_by = || -> Result<Option<i64>> {
+            let sql = "SELECT server FROM nugget.jobs WHERE stage = 'delivery' AND claim IS NOT NULL";
+            Ok(database.query_opt(sql, &[])?.and_then(|row| row.get(0)))
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        for (capture, _) in &self.captures[self.in_storm..] {
+            let remote = self.brains.iter().find(|(name, _)| capture.brain.as_ref() == Some(name));
+            let (_, remote) = remote.context("a capture of no brain")?;
+            let hook = remote.join("hooks/pre-receive");
+            fs::write(remote.join(HOLD), "")?;
+            fs::write(&hook, format!("#!/bin/sh\nwhile [ -e {HOLD} ]; do sleep 0.05; done\n"))?;
+            fs::set_permissions(&hook, std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
+            let mut first = self.start(0)?;
+            let url = self.urls.lock().expect("no panic holds it")[0].clone();
+            runtime.block_on(TeamClient::new(&url, &self.token)?.hand_over(capture))?;
+            let begun = Instant::now();
+            let claimed = loop {
+                if let Some(server) = claimed_by()? {
+                    break server;
+                }
+                ensure!(begun.elapsed() < STALL_MAX, "no server pushes");
+                std::thread::sleep(Duration::from_millis(10));
+            };
+            let _second = self.start(1)?;
+            // It renews its claim in the meantime.
+            std::thread::sleep(LEASE);
+            ensure!(claimed_by()? == Some(claimed), "the claim of a server that lives was taken over");
+            let killed = Instant::now();
+            first.process.kill()?;
+            first.process.wait()?;
+            while claimed_by()?.is_none_or(|server| server == claimed) {
+                ensure!(killed.elapsed() < STALL_MAX, "no server takes over");
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            let took = killed.elapsed();
+            durations.0.push(took.as_secs_f64() * 1_000.0);
+            ensure!(took <= LEASE + TAKEOVER_SLACK, "the capture was taken over after {took:?}");
+            fs::remove_file(remote.join(HOLD))?;
+            self.wait_until_done(Instant::now())?;
+        }
+        Ok(durations)
     }
 
     /// Waits until every capture is acknowledged and has ended.
@@ -343,7 +425,7 @@ impl Team {
                 }
                 _ => u64::MAX,
             };
-            if acknowledged == self.captures.len() && open == 0 {
+            if acknowledged == self.in_storm && open == 0 {
                 return Ok(());
             }
             if (acknowledged, open) != (last.0, last.1) {

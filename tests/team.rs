@@ -1,12 +1,17 @@
 //! A team's server through the real binary, and what a laptop does while it cannot be reached.
 
-use std::net::TcpListener;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt as _;
+use std::process::Stdio;
+use std::sync::{Arc, Mutex};
 
 use serde_json::json;
 use team::private_postgres::PrivatePostgres;
 use team_client::Login;
 
 use crate::mcp::Client;
+use crate::support::http::{read_request, serve_connections};
 use crate::support::{Sandbox, fixture};
 
 /// Whether there is a PostgreSQL with pgvector. Where there must be one, it is a failure if there is none.
@@ -133,5 +138,55 @@ fn a_question_is_answered_here_while_the_server_cannot_be_reached() {
             .ask(&json!({"jsonrpc": "2.0", "id": number + 10, "method": "tools/call", "params": params}));
         let text = answer["result"]["content"][0]["text"].as_str().unwrap();
         assert!(text.contains("6543") && text.contains(why), "{text}");
+    }
+}
+
+#[test]
+fn a_server_sends_traces_and_metrics_to_the_collector_that_the_environment_names() {
+    if !has_postgres() {
+        return;
+    }
+    // PostgreSQL that root runs belongs to another user, who must reach its folder.
+    let folder = tempfile::Builder::new().prefix("nugget-").tempdir_in("/tmp").unwrap();
+    std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o711)).unwrap();
+    let programs = PrivatePostgres::find().unwrap();
+    let postgres = PrivatePostgres::start(&programs, &folder.path().join("db")).unwrap();
+    let collector = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (address, received) = (collector.local_addr().unwrap(), Arc::new(Mutex::new(Vec::new())));
+    let keep = received.clone();
+    let take = move |stream: TcpStream| {
+        let mut answers = stream.try_clone()?;
+        let mut reader = BufReader::new(stream);
+        while let Some(request) = read_request(&mut reader)? {
+            let text = String::from_utf8_lossy(&request.body).into_owned();
+            keep.lock().unwrap().push(format!("{} {text}", request.target));
+            answers.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")?;
+        }
+        Ok(())
+    };
+    serve_connections(collector, || false, take);
+
+    let sandbox = Sandbox::new();
+    let mut command = sandbox.command();
+    command.args(["server", "--listen", "127.0.0.1:0", "--database", &postgres.url("postgres")]);
+    command.env("OTEL_EXPORTER_OTLP_ENDPOINT", format!("http://{address}"));
+    let mut server = command.stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(server.stderr.take().unwrap()).lines();
+    let listening = lines.find_map(|line| line.unwrap().strip_prefix("listening on ").map(str::to_owned));
+    // Read on, so that the server can write.
+    let rest = std::thread::spawn(move || lines.map_while(Result::ok).collect::<Vec<_>>().join("\n"));
+    let mut stream = TcpStream::connect(listening.unwrap()).unwrap();
+    stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    let pid = rustix::process::Pid::from_raw(i32::try_from(server.id()).unwrap()).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    assert!(server.wait().unwrap().success(), "{}", rest.join().unwrap());
+    let received = received.lock().unwrap().join("\n");
+    for sent in
+        ["/v1/traces", "/v1/metrics", "nugget_http_requests_total", "/healthz", "nugget_queue_waiting"]
+    {
+        assert!(received.contains(sent), "{sent} is missing: {received}");
     }
 }

@@ -6,6 +6,7 @@ use brain::StatePaths;
 use tracing_appender::non_blocking::WorkerGuard;
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{EnvFilter, Layer as _, fmt};
 use transcript::redact::redact;
@@ -42,21 +43,30 @@ impl Context {
     }
 
     /// Logs to stderr from a level on, which `-v` and `NUGGET_LOG` change.
-    pub(crate) fn log_to_stderr_from(&self, level: &str) {
-        let _ = fmt()
-            .with_env_filter(self.filter(level))
+    fn log_to_stderr_from(&self, level: &str) {
+        let _ = tracing_subscriber::registry().with(self.stderr_layer(level)).try_init();
+    }
+
+    /// Logs what a team's server does to stderr, and sends its spans to an OpenTelemetry collector if there is one.
+    pub(crate) fn log_server(&self, telemetry: Option<&server::Telemetry>) {
+        let layers = tracing_subscriber::registry().with(self.stderr_layer("info"));
+        let _ = layers.with(telemetry.map(server::Telemetry::layer)).try_init();
+    }
+
+    fn stderr_layer<S>(&self, level: &str) -> impl tracing_subscriber::Layer<S> + use<S>
+    where
+        S: tracing::Subscriber + for<'span> LookupSpan<'span>,
+    {
+        fmt::layer()
             .with_ansi(io::IsTerminal::is_terminal(&io::stderr()))
             .with_writer(Redacting(io::stderr))
-            .try_init();
+            .with_filter(self.filter(level))
     }
 
     /// Logs to the brain's log folder, if there is a brain, and warnings to stderr too: for a server, whose client
     /// keeps its stderr. `-v` raises the level on stderr, `NUGGET_LOG` on both.
     pub(crate) fn log_to_file_and_stderr(&self, places: Option<&StatePaths>) -> Option<WorkerGuard> {
-        let stderr = fmt::layer()
-            .with_ansi(io::IsTerminal::is_terminal(&io::stderr()))
-            .with_writer(Redacting(io::stderr))
-            .with_filter(self.filter("warn"));
+        let stderr = self.stderr_layer("warn");
         let (file, guard) = places.and_then(appender).map(tracing_appender::non_blocking).unzip();
         let file = file.map(|file| {
             fmt::layer().with_ansi(false).with_writer(Redacting(file)).with_filter(self.filter("info"))

@@ -121,20 +121,21 @@ impl Index {
         Plan::from_files(self.store.clone(), lock, brain, model, tokens, mode, progress)
     }
 
-    /// As [`Index::plan`], but returns `None` at once if another builder works.
+    /// As [`Index::plan`], but returns `None` at once if another builder works. The brain is opened once no other builder
+    /// can work: a view from before that may be older than what another one has published meanwhile.
     ///
     /// # Errors
     /// Those of [`Index::plan`].
-    pub fn try_plan(
+    pub fn try_plan<F: Files>(
         &self,
-        brain: &dyn Files,
+        open: impl FnOnce() -> F,
         model: &ModelLabel,
         tokens: &dyn CountTokens,
         mode: Mode,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<Option<Plan>, Error> {
         let Some(lock) = BuilderLock::try_take(self.store.folder())? else { return Ok(None) };
-        Plan::from_files(self.store.clone(), lock, brain, model, tokens, mode, progress).map(Some)
+        Plan::from_files(self.store.clone(), lock, &open(), model, tokens, mode, progress).map(Some)
     }
 
     /// Plans a generation of exactly the given units, in the given pieces, for a set of passages that was cut

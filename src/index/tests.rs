@@ -673,7 +673,7 @@ fn one_builder_works_at_a_time_and_readers_do_not_wait() {
     bench.unit("a", "alpha");
     let plan = bench.plan();
     let other = Index::open(&bench.folder()).unwrap();
-    let tried = other.try_plan(&bench.brain, &model(), &Words, Mode::Changed, &mut |_| {}).unwrap();
+    let tried = other.try_plan(|| bench.brain.clone(), &model(), &Words, Mode::Changed, &mut |_| {}).unwrap();
     assert!(tried.is_none());
     assert_eq!(other.pin().unwrap().generation(), 0);
     let waiting = std::thread::spawn({
@@ -682,7 +682,25 @@ fn one_builder_works_at_a_time_and_readers_do_not_wait() {
     });
     publish(plan);
     assert!(waiting.join().unwrap(), "who waited finds the work done");
-    assert!(other.try_plan(&bench.brain, &model(), &Words, Mode::Changed, &mut |_| {}).unwrap().is_some());
+    assert!(
+        other
+            .try_plan(|| bench.brain.clone(), &model(), &Words, Mode::Changed, &mut |_| {})
+            .unwrap()
+            .is_some()
+    );
+}
+
+#[test]
+fn the_brain_is_opened_once_no_other_builder_can_publish() {
+    let bench = Bench::new();
+    bench.unit("a", "alpha");
+    let other = Index::open(&bench.folder()).unwrap();
+    let open = || {
+        let busy = other.try_plan(|| bench.brain.clone(), &model(), &Words, Mode::Changed, &mut |_| {});
+        assert!(busy.unwrap().is_none(), "another builder works while the brain is opened");
+        bench.brain.clone()
+    };
+    assert!(bench.index.try_plan(open, &model(), &Words, Mode::Changed, &mut |_| {}).unwrap().is_some());
 }
 
 #[test]

@@ -26,7 +26,6 @@ pub enum Error {
     #[error("the HTTP client cannot be set up")]
     Client(#[source] reqwest::Error),
     /// The environment's settings of OpenTelemetry cannot be used.
-    #[cfg(feature = "otlp")]
     #[error("the settings of OpenTelemetry cannot be used")]
     Telemetry(#[source] Box<dyn StdError + Send + Sync>),
     /// Signals cannot be received.

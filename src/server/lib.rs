@@ -21,7 +21,6 @@ mod connections;
 mod error;
 mod jwt;
 mod metrics;
-#[cfg(feature = "otlp")]
 mod otlp;
 mod parts;
 mod problem;
@@ -40,7 +39,6 @@ use tokio_rustls::TlsAcceptor;
 
 pub use error::Error;
 pub use mcp::context_tool::Task;
-#[cfg(feature = "otlp")]
 pub use otlp::Telemetry;
 pub use parts::{
     Access, Action, AuditEvent, Brain, BrainId, CaptureError, CaptureId, CaptureState, Captures, Claims,
@@ -110,17 +108,18 @@ impl Bound {
     /// requests the time of [`Limits::drain_timeout`].
     pub async fn serve(self, parts: Parts, end: impl Future<Output = ()>) {
         let shared = Arc::new(Shared::new(self.settings, self.public_url, self.jwt, parts));
-        #[cfg(feature = "otlp")]
         let shared = observed(shared).await;
         let router = routes::router(&shared);
         tracing::info!(address = %self.address, tls = self.tls.is_some(), "serving a team");
-        connections::serve(self.listener, self.tls, router, shared, end).await;
+        connections::serve(self.listener, self.tls, router, Arc::clone(&shared), end).await;
+        // While there are numbers to read.
+        let _ = tokio::task::spawn_blocking(otlp::send_numbers).await;
+        drop(shared);
         tracing::info!("stopped serving");
     }
 }
 
 /// Adds the server's numbers to the meter, which may ask the database's side.
-#[cfg(feature = "otlp")]
 async fn observed(shared: Arc<Shared>) -> Arc<Shared> {
     let observing = Arc::clone(&shared);
     // A crash there is logged by the runtime, and the server works without.

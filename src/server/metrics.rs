@@ -106,7 +106,6 @@ impl Metrics {
     }
 
     /// Of each step: its name, how often it was measured, and the seconds altogether.
-    #[cfg_attr(not(feature = "otlp"), expect(dead_code, reason = "for the export"))]
     pub(crate) fn step_totals(&self) -> Vec<(&'static str, u64, f64)> {
         let counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let total = |(step, histogram): (&Step, &Histogram)| {

@@ -4,7 +4,7 @@
 //! `OTEL_EXPORTER_OTLP_HEADERS`, `OTEL_SERVICE_NAME`, `OTEL_METRIC_EXPORT_INTERVAL`. What is sent are the spans of
 //! requests, which have a route and a status, and the numbers of `/metrics`.
 
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 use opentelemetry::trace::TracerProvider as _;
 use opentelemetry::{KeyValue, global};
@@ -24,6 +24,9 @@ use crate::shared::Shared;
 
 const NAME: &str = "nugget";
 const ENDPOINT: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
+
+/// The global meter's provider, which the global one does not give back.
+static METRICS: OnceLock<SdkMeterProvider> = OnceLock::new();
 
 /// The connection to a collector. Make it before the server starts, and end it after.
 pub struct Telemetry {
@@ -54,6 +57,7 @@ impl Telemetry {
         let metrics =
             SdkMeterProvider::builder().with_periodic_exporter(numbers).with_resource(resource).build();
         global::set_meter_provider(metrics.clone());
+        let _ = METRICS.set(metrics.clone());
         Ok(Some(Self { traces, metrics }))
     }
 
@@ -103,6 +107,15 @@ pub(crate) fn observe(shared: &Arc<Shared>) {
             let gauge = meter.f64_observable_gauge(name).with_description(metric.help);
             gauge.with_callback(move |to| read(&|value, labels| to.observe(value, labels))).build();
         }
+    }
+}
+
+/// Sends the numbers of now, if there is a collector. Blocks for some seconds if it does not answer.
+pub(crate) fn send_numbers() {
+    if let Some(metrics) = METRICS.get()
+        && let Err(error) = metrics.force_flush()
+    {
+        tracing::warn!(%error, "metrics could not be sent");
     }
 }
 

@@ -7,7 +7,6 @@ mod conformance;
 mod hostile;
 mod jwt;
 mod lifecycle;
-#[cfg(feature = "otlp")]
 mod otlp;
 mod statuses;
 mod support;

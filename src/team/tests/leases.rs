@@ -64,7 +64,10 @@ fn a_capture_that_ends_every_server_dies_in_the_end() {
     }
     assert_eq!(ended, TAKEOVERS_MAX + queue::ATTEMPTS_MAX as i32);
     assert_eq!(
-        (test.ledger.capture(id).unwrap().unwrap().state, test.store.brain_status(test.brain).unwrap().failed),
+        (
+            test.ledger.capture(id).unwrap().unwrap().state,
+            test.store.brain_status(test.brain).unwrap().failed
+        ),
         (State::Dead, 1)
     );
     assert_eq!(test.store.retry(test.brain).unwrap(), 1);

@@ -64,7 +64,8 @@ pub(crate) struct RunArgs {
 
 impl RunArgs {
     pub(super) fn run(self, context: Context) -> Result<(), CliError> {
-        context.log_to_stderr_from("info");
+        let telemetry = server::Telemetry::from_environment()?;
+        context.log_server(telemetry.as_ref());
         let config = context.config()?;
         let store = self.database.connect()?;
         if !self.no_migrate {
@@ -72,8 +73,14 @@ impl RunArgs {
         }
         let http = self.http_settings()?;
         let work = work_settings(&self, &config)?;
+        // Connections end by blocking, which the last owner of the store must not do within the runtime.
+        let _connections = store.clone();
         let team_server = TeamServer::new(store, work)?;
-        async_runtime::multi_thread()?.block_on(serve(http, team_server))
+        let served = async_runtime::multi_thread()?.block_on(serve(http, team_server));
+        if let Some(telemetry) = telemetry {
+            telemetry.shutdown();
+        }
+        served
     }
 
     fn http_settings(&self) -> Result<server::Settings, CliError> {
