@@ -434,7 +434,7 @@ impl Archiving {
     /// Embeds the newest messages without a vector, in small batches, while all other actors are idle: a question never
     /// waits for them. Nothing is sent to a provider.
     async fn embed_some(&self) -> Result<(), String> {
-        if !self.model.is_local() || !self.is_idle().await {
+        if !self.model.embeds_archive() || !self.is_idle().await {
             return Ok(());
         }
         let model = self.model.name();
@@ -476,7 +476,7 @@ impl Archiving {
         if !self.is_idle().await {
             return Ok(());
         }
-        let model = self.model.is_local().then(|| self.model.name());
+        let model = self.model.embeds_archive().then(|| self.model.name());
         let (path, name) = (self.settings.path.clone(), model.clone());
         let open = move || -> Result<_, archive::Error> {
             let Some(archive) = Archive::open_existing(&path)? else { return Ok(None) };

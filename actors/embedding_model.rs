@@ -62,13 +62,18 @@ impl EmbeddingModel {
     pub(crate) fn batch_max(&self) -> usize {
         match self.settings.model {
             ModelChoice::Remote(_) => BATCH_MAX_REMOTE,
-            ModelChoice::BuiltIn | ModelChoice::Onnx(_) => BATCH_MAX,
+            ModelChoice::BuiltIn | ModelChoice::Onnx(_) | ModelChoice::Off => BATCH_MAX,
         }
     }
 
-    /// Whether it runs in this process, so that texts leave this machine by no embedding.
-    pub(crate) fn is_local(&self) -> bool {
-        !matches!(self.settings.model, ModelChoice::Remote(_))
+    /// Whether messages and memories are embedded: only by a model in this process, as they do not leave this machine.
+    pub(crate) fn embeds_archive(&self) -> bool {
+        !matches!(self.settings.model, ModelChoice::Remote(_) | ModelChoice::Off)
+    }
+
+    /// Whether questions are to be compared by meaning: not if the settings want no model.
+    pub(crate) fn has_meaning(&self) -> bool {
+        self.settings.model != ModelChoice::Off
     }
 
     /// Whether questions can be embedded by the model of this name: that of the settings, or the built-in

@@ -111,7 +111,7 @@ impl Retrieval {
         let words = query.clone();
         let by_words =
             self.with_snapshot(&query.kinds, move |this, snapshot| this.find_words(snapshot, &words));
-        let needs_vector = query.vector.is_none();
+        let needs_vector = query.vector.is_none() && self.model.has_meaning();
         let by_meaning = async {
             if !needs_vector {
                 return (self.model.name(), None);
@@ -204,7 +204,7 @@ impl Retrieval {
                     None => return Ok(None),
                 },
             };
-            search.by_words(&text, this.model.is_local(), MEMORIES_MAX).map(Some)
+            search.by_words(&text, this.model.embeds_archive(), MEMORIES_MAX).map(Some)
         });
         read.await.ok()?.unwrap_or_else(|error: archive::Error| {
             tracing::debug!(error = error_chain(&error), "failed to look up memories");
@@ -265,6 +265,8 @@ impl Retrieval {
         let filter = AnswerFilter::new(self);
         let mut answer = retrieve::answer(snapshot, query, found.trace, ranking, tokenizer, &filter)
             .map_err(|error| error_chain(&error))?;
+        // Said of what is missing, not of what a person wants so.
+        answer.words_only &= self.model.has_meaning();
         if let Some(code) = filter.code.filter(|_| !query.files.is_empty()) {
             self.add_units_about_files(&mut answer, query, &code, tokenizer);
         }

@@ -313,7 +313,7 @@ impl Service {
     /// Only by a model in this process, as messages have vectors of no other. Without it, words are enough.
     async fn question_vector(&self, text: String, deadline: Duration) -> Option<(String, Vec<f32>)> {
         let model = self.model.name();
-        if !self.model.is_local() {
+        if !self.model.embeds_archive() {
             return None;
         }
         let name = model.clone();

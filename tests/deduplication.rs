@@ -53,6 +53,19 @@ fn a_restated_rule_is_not_proposed_again() {
 }
 
 #[test]
+fn a_restated_rule_is_known_without_an_embedding_model_too() {
+    let mut sandbox = Sandbox::with_brain();
+    sandbox.variables.push(("NUGGET_EMBED_PROVIDER".to_owned(), "off".to_owned()));
+    let other = "always write amounts of money as integers of cents, because floats lost a cent in the March invoices";
+    let first = sandbox.capture(&write_session(&sandbox, "11111111-first", &["look at the importer", RULE]));
+    assert_eq!(first["units"], 1, "{first}");
+    let again = sandbox.capture(&write_session(&sandbox, "22222222-second", &["the importer again", RULE]));
+    assert!(again["reason"].as_str().unwrap().contains("proposed before: "), "{again}");
+    let new = sandbox.capture(&write_session(&sandbox, "33333333-third", &["the invoices", other]));
+    assert_eq!(new["units"], 1, "what shares no words is new: {new}");
+}
+
+#[test]
 fn a_paraphrased_rule_joins_its_unit_and_why_shows_both() {
     let sandbox = Sandbox::with_brain();
     let first = sandbox.capture(&write_session(&sandbox, "11111111-first", &["look at the importer", RULE]));

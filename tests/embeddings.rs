@@ -209,3 +209,38 @@ fn a_new_model_is_indexed_while_the_present_one_answers() {
     assert_eq!(sandbox.json(QUESTION)["words_only"], false);
     assert_eq!(api.requests().len(), sent);
 }
+
+#[test]
+fn without_a_model_everything_is_found_by_words() {
+    let mut sandbox = sandbox();
+    let by_meaning = sandbox.json(["index", "--json"]);
+    sandbox.variables.push(("NUGGET_EMBED_PROVIDER".to_owned(), "off".to_owned()));
+    let config = sandbox.ok(["config"]);
+    assert!(config.contains("no model, words alone (words-1); nothing leaves this machine"), "{config}");
+    let index = sandbox.json(["index", "--json"]);
+    assert_eq!((&index["embedded"], &index["chunks"]), (&by_meaning["chunks"], &by_meaning["chunks"]));
+    let ask = |question: &str| sandbox.json(["ask", "--no-llm", "--json", question]);
+    let answer = ask("how do events leave the outbox table");
+    // Said only where a model is missing that is wanted.
+    assert_eq!((&answer["units"][0]["path"], &answer["words_only"]), (&"outbox.md".into(), &false.into()));
+    // A paraphrase without a common word is found by meaning, and not without.
+    let paraphrase = "showing clock times in somebody's local region";
+    assert_eq!(ask(paraphrase)["units"], serde_json::json!([]));
+    sandbox.ok(["note", "add", "Staging database", "--content", "It listens on port 6543."]);
+    let found = sandbox.json(["note", "search", "staging database port", "--json"]);
+    assert_eq!(found["notes"][0]["title"], "Staging database", "{found}");
+    sandbox.ok(["remember", "deploy host", "alpha.example.com"]);
+    assert!(sandbox.ok(["recall", "deploy host"]).contains("alpha.example.com"));
+    let doctor = sandbox.run(["doctor"]);
+    let doctor = String::from_utf8_lossy(&doctor.stdout).into_owned();
+    assert!(doctor.contains("words alone"), "{doctor}");
+    sandbox.variables.clear();
+    assert_eq!(sandbox.json(["index", "--json"])["chunks"], index["chunks"].as_u64().unwrap() + 2);
+    assert_eq!(ask_path(&sandbox, paraphrase), "dates.md");
+}
+
+/// The path of the first unit that is found.
+fn ask_path(sandbox: &Sandbox, question: &str) -> String {
+    let answer = sandbox.json(["ask", "--no-llm", "--json", question]);
+    answer["units"][0]["path"].as_str().unwrap_or_default().to_owned()
+}

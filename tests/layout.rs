@@ -16,7 +16,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("src/queue", &["knowledge", "system"]),
     ("src/llm", &["transcript"]),
     ("src/extract", &["knowledge", "system", "llm", "transcript"]),
-    ("src/embed", &["knowledge", "llm", "transcript"]),
+    ("src/embed", &["knowledge", "holographic", "llm", "transcript"]),
     ("src/guard", &["knowledge"]),
     ("src/index", &["knowledge", "system", "transcript", "brain", "guard"]),
     ("src/archive", &["knowledge", "system", "transcript", "queue", "llm", "extract"]),

@@ -68,6 +68,7 @@ pub(crate) fn embedding(config: &Config) -> embed::Settings {
     let model = match config.string("embed.provider").as_str() {
         "openai" => ModelChoice::Remote(remote_model(config, Provider::OpenAi)),
         "voyage" => ModelChoice::Remote(remote_model(config, Provider::Voyage)),
+        "off" => ModelChoice::Off,
         _ => config.path("embed.model").map_or(ModelChoice::BuiltIn, |path| local_model(config, path)),
     };
     embed::Settings {

@@ -35,7 +35,13 @@ enum Engine {
         document_prefix: String,
     },
     Remote(RemoteClient),
+    /// No model.
+    Words,
 }
+
+/// The name of vectors of words alone, without a model.
+const WORDS_NAME: &str = "words-1";
+const WORDS_DIMENSIONS: usize = 384;
 
 impl Embedder {
     /// Opens the model and its tokenizer (15 ms for the built-in ones, nearly all for the tokenizer). Nothing is sent to a
@@ -63,6 +69,14 @@ impl Embedder {
                 dimensions: remote.dimensions(),
                 tokenizer: tokenizer()?,
                 engine: Engine::Remote(remote),
+            });
+        }
+        if settings.model == ModelChoice::Off {
+            return Ok(Self {
+                name: model_name(settings),
+                dimensions: WORDS_DIMENSIONS,
+                tokenizer: tokenizer()?,
+                engine: Engine::Words,
             });
         }
         let ModelChoice::Onnx(own) = &settings.model else {
@@ -116,7 +130,7 @@ impl Embedder {
     /// The first error of [`Embedder::embed_document`].
     pub fn embed_documents(&self, texts: &[String]) -> Result<Vec<Embedding>, Error> {
         match &self.engine {
-            Engine::BuiltIn { .. } | Engine::Onnx { .. } => {
+            Engine::BuiltIn { .. } | Engine::Onnx { .. } | Engine::Words => {
                 texts.iter().map(|text| self.embed_document(text)).collect()
             }
             Engine::Remote(remote) => {
@@ -136,6 +150,7 @@ impl Embedder {
             Engine::BuiltIn { .. } => Runtime::BuiltIn,
             Engine::Onnx { session, .. } => session.runtime(),
             Engine::Remote(remote) => Runtime::for_provider(remote.settings()),
+            Engine::Words => Runtime::Off,
         }
     }
 
@@ -162,6 +177,7 @@ impl Embedder {
             (Engine::Onnx { session, document_prefix, .. }, Purpose::Document) => {
                 session.run(&self.tokenizer.model_input(document_prefix, text)?)?
             }
+            (Engine::Words, _) => holographic::vector_of_words(text, WORDS_DIMENSIONS),
             (Engine::Remote(remote), purpose) => {
                 return remote.embed(&[text], purpose)?.pop().map(Embedding::from).ok_or(Error::Empty);
             }
@@ -187,6 +203,7 @@ pub fn model_name(settings: &Settings) -> String {
             format!("{name}@{digest}")
         }
         ModelChoice::Remote(remote) => remote.name(),
+        ModelChoice::Off => WORDS_NAME.to_owned(),
     }
 }
 
@@ -198,6 +215,7 @@ pub fn known_dimensions(settings: &Settings) -> Result<Option<usize>, Error> {
     match &settings.model {
         ModelChoice::BuiltIn => Ok(Some(BUILT_IN_DIMENSIONS)),
         ModelChoice::Onnx(_) => Ok(None),
+        ModelChoice::Off => Ok(Some(WORDS_DIMENSIONS)),
         ModelChoice::Remote(remote) => remote.dimensions().map(Some),
     }
 }
@@ -211,7 +229,7 @@ pub fn check_settings(settings: &Settings) -> Result<(), Error> {
     match &settings.model {
         ModelChoice::Remote(remote) => remote.check(),
         ModelChoice::Onnx(_) if find_runtime(settings).0 == Runtime::Missing => Err(Error::NoLibrary),
-        ModelChoice::BuiltIn | ModelChoice::Onnx(_) => Ok(()),
+        ModelChoice::BuiltIn | ModelChoice::Onnx(_) | ModelChoice::Off => Ok(()),
     }
 }
 

@@ -30,6 +30,8 @@ pub enum Runtime {
         /// The base address.
         url: String,
     },
+    /// There is no model: vectors have a text's words alone.
+    Off,
 }
 
 impl Runtime {
@@ -47,6 +49,7 @@ impl fmt::Display for Runtime {
             Self::BuiltIn => f.write_str("built in"),
             Self::Missing => f.write_str("no ONNX Runtime library"),
             Self::Provider { provider, url } => write!(f, "{provider} at {url}"),
+            Self::Off => f.write_str("no model, words alone"),
         }
     }
 }
@@ -73,6 +76,7 @@ pub(crate) fn backend(settings: &Settings) -> Result<&'static Backend, Error> {
 pub fn find_runtime(settings: &Settings) -> (Runtime, Vec<String>) {
     match &settings.model {
         ModelChoice::BuiltIn => (Runtime::BuiltIn, Vec::new()),
+        ModelChoice::Off => (Runtime::Off, Vec::new()),
         ModelChoice::Remote(remote) => (Runtime::for_provider(remote), Vec::new()),
         ModelChoice::Onnx(_) => find(settings),
     }

@@ -26,6 +26,8 @@ pub enum ModelChoice {
     Onnx(OnnxModel),
     /// A provider's model.
     Remote(RemoteModel),
+    /// None: a text's vector has its words alone. It finds near copies and no paraphrases, so questions have none.
+    Off,
 }
 
 /// The user's own encoder as an ONNX file, with the inputs `input_ids` and optionally `attention_mask` and

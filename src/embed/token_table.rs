@@ -31,7 +31,7 @@ impl TokenTable {
                 && matches!(tensor.shape[..], [_, dimensions] if dimensions > 1)
         };
         match model {
-            ModelChoice::BuiltIn | ModelChoice::Remote(_) => {
+            ModelChoice::BuiltIn | ModelChoice::Remote(_) | ModelChoice::Off => {
                 let table = onnx::tensors(BUILT_IN_MODEL).find(|tensor| is_table(tensor, Kind::I8))?;
                 Some(Self { rows: Rows::Int8(table.bytes), dimensions: table.shape[1] })
             }

@@ -45,8 +45,8 @@ impl Tokenizer {
     /// If the tokenizer file of the user's own model is missing or invalid.
     pub fn load(settings: &Settings) -> Result<Self, Error> {
         let (parsed, path, tokens_max) = match &settings.model {
-            // For a provider the built-in tokenizer counts well enough, and its token table serves the re-ranker.
-            ModelChoice::BuiltIn | ModelChoice::Remote(_) => {
+            // Without it the built-in tokenizer counts well enough, and its token table serves the re-ranker.
+            ModelChoice::BuiltIn | ModelChoice::Remote(_) | ModelChoice::Off => {
                 (Inner::from_bytes(BUILT_IN_TOKENIZER), "built in".into(), None)
             }
             ModelChoice::Onnx(own) => {

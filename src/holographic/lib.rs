@@ -59,3 +59,40 @@ pub use key_match::KeyMatch;
 pub use notes::{BASIS_TOKENS_MAX, NOTE_DIMENSION, NoteHit, NoteIndex, NoteText};
 pub use theory::expected_accuracy;
 pub use vector::{Bundle, DEFAULT_DIMENSION, Phases};
+
+/// A vector of real numbers for a text, by its words alone: texts are as similar as they share words. `length` is even.
+///
+/// # Panics
+/// If `length` is odd.
+#[must_use]
+pub fn vector_of_words(text: &str, length: usize) -> Vec<f32> {
+    assert!(length.is_multiple_of(2), "a complex number is two real ones");
+    let mut bundle = Bundle::new(length / 2);
+    let words = words::unique(words::note_words(text).into_iter());
+    // A text without words is like itself only.
+    let words = if words.is_empty() { vec![text.to_owned()] } else { words };
+    for word in words {
+        bundle.add(&Phases::from_token(&word, length / 2));
+    }
+    bundle.parts().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_are_as_similar_as_they_share_words() {
+        let cosine = |a: &str, b: &str| {
+            let (a, b) = (vector_of_words(a, 384), vector_of_words(b, 384));
+            let product = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(x, y)| f64::from(x * y)).sum::<f64>();
+            product(&a, &b) / (product(&a, &a) * product(&b, &b)).sqrt()
+        };
+        let text = "Refresh tokens rotate every hour on the gateway";
+        assert!((cosine(text, "refresh TOKENS rotate every hour, on the gateway!") - 1.0).abs() < 1e-6);
+        let half = cosine(text, "Refresh tokens rotate when a laptop sleeps");
+        assert!((0.3..0.75).contains(&half), "{half}");
+        assert!(cosine(text, "The cat sleeps under a blanket").abs() < 0.25);
+        assert!(cosine("!!", "??").abs() < 0.25);
+    }
+}

@@ -31,7 +31,7 @@ pub struct Answer {
     pub rerank_trouble: Option<String>,
     /// The stages in the order in which they ran.
     pub stages: Vec<StageReport>,
-    /// Whether the search went by words only.
+    /// Whether the search went by words only, as there was no vector of the question.
     pub words_only: bool,
     /// The generation of the index; 0 if there is none yet.
     pub generation: u64,

@@ -240,7 +240,8 @@ fn search(
     without: &[Signal],
 ) -> Result<(u64, Trace), CliError> {
     let started = Instant::now();
-    let embedding = embedder.embed_query(text).ok();
+    let has_meaning = embedder.runtime() != embed::Runtime::Off;
+    let embedding = if has_meaning { embedder.embed_query(text).ok() } else { None };
     let micros = u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX);
     let query = Query { without: without.to_vec(), ..Query::new(text, Timestamp::UNIX_EPOCH) };
     let query = query.with_embedding(embedding);

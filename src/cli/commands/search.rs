@@ -171,8 +171,8 @@ const AFTER_IT: char = '\u{E001}';
 /// The question's vector, if messages have vectors of the model.
 fn question_vector(config: &Config, archive: &Archive, text: &str) -> Option<(String, Vec<f32>)> {
     let settings = settings::embedding(config);
-    // Nothing of the archive is sent to a provider, so that its messages have no vectors of one.
-    if matches!(settings.model, ModelChoice::Remote(_)) {
+    // Nothing of the archive is sent to a provider, so that its messages have no vectors of one; and words need none.
+    if matches!(settings.model, ModelChoice::Remote(_) | ModelChoice::Off) {
         return None;
     }
     let model = embed::model_name(&settings);
