@@ -49,6 +49,9 @@ pub(crate) struct TeamArgs {
     /// How often a server is killed in the middle of a push, and the time is taken until another one has its capture
     #[arg(long, default_value_t = 3)]
     takeovers: usize,
+    /// Have the captures of a brain share a branch
+    #[arg(long)]
+    batch: bool,
 }
 
 const LEASE: Duration = Duration::from_secs(3);
@@ -81,6 +84,9 @@ pub(crate) fn run(args: &TeamArgs, binary: &Path, seed: u64) -> Result<Value> {
     let postgres = PrivatePostgres::start(&programs, database.path())?;
     let mut sandbox = Sandbox::without_brain(binary)?;
     sandbox.variables.push(("NUGGET_DATABASE".to_owned(), postgres.url("postgres")));
+    if args.batch {
+        sandbox.variables.push(("NUGGET_DELIVERY_BATCH".to_owned(), "weekly".to_owned()));
+    }
     let team = Team::new(sandbox, args, seed)?;
     let result = team.run(args, postgres, &programs, database.path(), seed);
     if result.is_err() {
@@ -189,7 +195,7 @@ impl Team {
             let seconds = begun.elapsed().as_secs_f64();
             servers.clear();
             let takeovers = self.take_over(&postgres)?;
-            self.check()?;
+            self.check(args.batch)?;
             let latencies = latencies.lock().expect("no panic holds it").clone();
             let (p50, p99) = (latencies.percentile(50), latencies.percentile(99));
             println!(
@@ -440,17 +446,23 @@ impl Team {
         }
     }
 
-    /// Each capture's unit is on one branch of its brain's repository, and no branch has anything else.
-    fn check(&self) -> Result<()> {
+    /// Each capture's unit is on one branch of its brain's repository, in a commit of its own, and no branch has anything
+    /// else.
+    fn check(&self, is_batch: bool) -> Result<()> {
         let mut found: BTreeMap<u64, Vec<String>> = BTreeMap::new();
         for (name, remote) in &self.brains {
             for branch in git(remote, &["branch", "--list", "--format=%(refname:short)", "nugget/*"])?.lines()
             {
                 let commits = git(remote, &["rev-list", "--count", &format!("HEAD..{branch}")])?;
-                ensure!(commits.trim() == "1", "{branch} of {name} has {} commits", commits.trim());
                 let added = git(remote, &["diff", "--unified=0", "HEAD", branch])?;
                 let markers: BTreeSet<u64> = markers_in(&added);
-                ensure!(!markers.is_empty(), "{branch} of {name} has no unit");
+                let wanted = if is_batch { markers.len() } else { 1 };
+                ensure!(
+                    commits.trim() == wanted.to_string() && wanted > 0,
+                    "{branch} of {name} has {} commits, and {} captures' units",
+                    commits.trim(),
+                    markers.len()
+                );
                 for marker in markers {
                     found.entry(marker).or_default().push(format!("{name} {branch}"));
                 }
