@@ -6,7 +6,7 @@ const BATCH_BRANCH_PREFIX: &str = "nugget/batch-";
 /// How many branches of one window are tried: each that was merged or closed is followed by another.
 pub(crate) const BATCHES_MAX: usize = 100;
 
-/// Whose captures share a branch: those of so long a time.
+/// How long the captures are gathered that share a branch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BatchWindow {
     /// Those of one hour.
@@ -53,7 +53,7 @@ impl BatchWindow {
     }
 }
 
-/// The name of a branch of several captures, or of a single one.
+/// Whether a branch is one that captures share.
 pub(crate) fn is_batch(branch: &str) -> bool {
     branch.starts_with(BATCH_BRANCH_PREFIX)
 }
