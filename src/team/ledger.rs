@@ -59,11 +59,11 @@ impl TeamStore {
         // One look into an index each: a brain may have a million captures.
         let sql = "WITH unfinished AS (SELECT since FROM jobs WHERE brain = $1),
                 failed AS (SELECT id FROM captures WHERE brain = $1 AND outcome = 'dead'),
-                offered AS (SELECT pull_number, units, finished FROM captures
+                offered AS (SELECT branch, pull_number, units, finished FROM captures
                     WHERE brain = $1 AND outcome = 'done' AND pushed IS NOT NULL
                         AND coalesce(pull_state, 'open') = 'open')
             SELECT (SELECT count(*) FROM unfinished), (SELECT min(since) FROM unfinished),
-                (SELECT count(*) FROM failed), (SELECT count(*) FROM offered),
+                (SELECT count(*) FROM failed), (SELECT count(DISTINCT branch) FROM offered),
                 (SELECT count(DISTINCT pull_number) FROM offered), (SELECT sum(units) FROM offered),
                 (SELECT min(finished) FROM offered)";
         let pauses = "SELECT stage, why FROM pauses WHERE brain = $1 ORDER BY stage";
@@ -94,7 +94,7 @@ pub struct BrainStatus {
     pub waiting_since: Option<Timestamp>,
     /// Captures that have failed for good.
     pub failed: u64,
-    /// Captures whose branch waits for a person.
+    /// Branches that wait for a person; captures may share one.
     pub in_review: u64,
     /// Their pull requests.
     pub pull_requests: u64,
