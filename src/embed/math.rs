@@ -1,5 +1,6 @@
 //! The arithmetic of the built-in model: plain loops, which the compiler turns into vector instructions, once for each kind
-//! of processor; the right one is chosen at run time.
+//! of processor; the right one is chosen at run time. A closure in such a function is called number by number, as it is not
+//! inlined into a method of the standard library: loops only.
 
 use multiversion::multiversion;
 use multiversion::target::target_cfg_f;
@@ -85,7 +86,9 @@ pub(crate) fn widen(matrix: &[u8], columns: usize, column: usize, panels: &mut [
         let (bytes, _) = row[column..column + BLOCK].as_chunks();
         for (panel, bytes) in bytes.iter().enumerate() {
             let bytes: &[u8; WIDTH] = bytes;
-            panels[panel * rows + at] = bytes.map(|byte| f32::from(byte as i8));
+            for (x, &byte) in panels[panel * rows + at].iter_mut().zip(bytes) {
+                *x = f32::from(byte as i8);
+            }
         }
     }
 }
@@ -114,7 +117,9 @@ pub(crate) fn softmax(row: &mut [f32], scale: f32) {
         *x = exp((*x - max) * scale);
     }
     let factor = row.iter().sum::<f32>().recip();
-    row.iter_mut().for_each(|x| *x *= factor);
+    for x in row {
+        *x *= factor;
+    }
 }
 
 /// The Gaussian error linear unit, x Φ(x), with the exact Φ.

@@ -84,6 +84,7 @@ fn cosine_of(product: f32, norm: f32, other_norm: f32) -> f32 {
     if norms.is_normal() { product / norms } else { 0.0 }
 }
 
+#[inline(always)]
 fn widened(row: &[u8]) -> Vec<i16> {
     row.iter().map(|&byte| i16::from(byte as i8)).collect()
 }
@@ -93,11 +94,9 @@ fn widened(row: &[u8]) -> Vec<i16> {
 fn compare_int8(these: &[Option<Vec<i16>>], those: &[Option<&[u8]>], cosines: &mut [f32]) {
     let norms: Vec<f32> =
         these.iter().map(|this| this.as_ref().map_or(0.0, |this| dot_i16(this, this).sqrt())).collect();
-    let mut that = Vec::new();
     for (column, row) in those.iter().enumerate() {
         let Some(row) = row else { continue };
-        that.clear();
-        that.extend(row.iter().map(|&byte| i16::from(byte as i8)));
+        let that = widened(row);
         let that_norm = dot_i16(&that, &that).sqrt();
         for (number, (this, norm)) in these.iter().zip(&norms).enumerate() {
             if let Some(this) = this {

@@ -26,6 +26,9 @@ struct Shared {
     words: RwLock<AHashMap<String, Arc<[u32]>>>,
     table: OnceLock<Option<TokenTable>>,
     model: ModelChoice,
+    /// Whether no token reaches over a space, and each character of ASCII punctuation is a token, as in BERT's tokenizer:
+    /// then a text has the tokens of its words, which are cached.
+    splits_at_punctuation: bool,
 }
 
 /// The limit of tokens if the tokenizer's file has none.
@@ -71,6 +74,7 @@ impl Tokenizer {
             words: RwLock::default(),
             table: OnceLock::new(),
             model: settings.model.clone(),
+            splits_at_punctuation: !matches!(settings.model, ModelChoice::Onnx(_)),
         };
         Ok(Self { shared: Arc::new(shared) })
     }
@@ -151,6 +155,12 @@ impl Tokenizer {
 impl CountTokens for Tokenizer {
     /// Counts the tokens of the whole text, also beyond the model's limit.
     fn count(&self, text: &str) -> usize {
+        if self.shared.splits_at_punctuation {
+            let is_space = |c| matches!(c, ' ' | '\t' | '\n' | '\r');
+            let words = text.split(|c: char| is_space(c) || c.is_ascii_punctuation());
+            let in_words = words.filter(|word| !word.is_empty()).map(|word| self.token_ids(word).len());
+            return in_words.sum::<usize>() + text.bytes().filter(u8::is_ascii_punctuation).count();
+        }
         // A text that cannot be tokenized counts one token for four bytes.
         self.shared.inner.encode_fast(text, false).map_or(text.len() / 4, |encoding| encoding.len())
     }

@@ -104,6 +104,23 @@ fn tokens_are_counted_beyond_the_limit() {
     assert_eq!(tokenizer.model_input("", &long).unwrap().len(), 256);
 }
 
+proptest::proptest! {
+    #![proptest_config(proptest::prelude::ProptestConfig::with_cases(2_000))]
+
+    #[test]
+    fn a_text_has_the_tokens_of_its_words(
+        text in "([a-zA-Z0-9]{1,9}|[ \\t\\n\\r\u{b}\u{c}\u{85}\u{a0}\u{2028}]|[!-/:-@\\[-`{-~]|\\[SEP\\]|\\PC){0,30}",
+    ) {
+        static TOKENIZERS: std::sync::LazyLock<(Tokenizer, tokenizers::Tokenizer)> = std::sync::LazyLock::new(|| {
+            let mut plain = tokenizers::Tokenizer::from_bytes(BUILT_IN_TOKENIZER).unwrap();
+            plain.with_truncation(None).unwrap().set_encode_special_tokens(true);
+            (Tokenizer::load(&Settings::default()).unwrap(), plain)
+        });
+        let (tokenizer, plain) = &*TOKENIZERS;
+        proptest::prop_assert_eq!(tokenizer.count(&text), plain.encode_fast(&*text, false).unwrap().len());
+    }
+}
+
 #[test]
 fn synonyms_are_similar_by_the_token_table() {
     let tokenizer = Tokenizer::load(&Settings::default()).unwrap();
