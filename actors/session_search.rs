@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::path::Path;
 
-use archive::{Archive, Filter, Markers, SearchHit, SearchQuery};
+use archive::{Archive, Filter, Markers, QuestionVector, SearchHit, SearchQuery};
 use jiff::Timestamp;
 
 /// How many prompts and answers before and after a found message are returned.
@@ -55,7 +55,7 @@ pub struct FoundMessage {
 pub(crate) fn search(
     path: &Path,
     search: SessionSearch,
-    vector: Option<(String, Vec<f32>)>,
+    vector: Option<QuestionVector>,
 ) -> Result<FoundSessions, archive::Error> {
     let Some(archive) = Archive::open_existing(path)? else { return Ok(FoundSessions::default()) };
     let query = SearchQuery {
@@ -64,10 +64,13 @@ pub(crate) fn search(
         limit: search.limit,
         per_session: PER_SESSION,
         context: CONTEXT,
-        vector,
         ..SearchQuery::default()
     };
-    let mut results = archive.search(&query, Markers { before: "", after: "" })?;
+    let markers = Markers { before: "", after: "" };
+    let mut results = match vector {
+        Some(vector) => archive.search_by_meaning(&query, markers, || Some(vector))?,
+        None => archive.search(&query, markers)?,
+    };
     // Two lines of a session that say the same cost the reader tokens, and tell nothing.
     let mut seen = HashSet::new();
     results.hits.retain(|hit| seen.insert((hit.session.id.clone(), hit.snippet.clone())));

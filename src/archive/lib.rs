@@ -100,7 +100,7 @@ pub use project::{Project, current_branch};
 pub use record::{Message, MessageId, MessageKind, Request, Role, SessionFacts, ToolResult, ToolUse};
 pub use records::{ChangedFile, Derivation, EditCall, NewRecord, Record, RecordQuery, Turn};
 pub use remove::Removal;
-pub use search::{ContextMessage, Markers, SearchHit, SearchQuery, SearchResults};
+pub use search::{ContextMessage, Markers, QuestionVector, SearchHit, SearchQuery, SearchResults};
 pub use sessions::{Related, Session, ShownMessage, ShownTool, Tokens};
 pub use source::{LineRead, LineReader, OUTPUT_BYTES_MAX, ReaderContext, TranscriptHead, TranscriptSource};
 pub use store::{Archive, FILE_NAME};

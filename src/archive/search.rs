@@ -13,7 +13,7 @@ use crate::filter::{Conditions, Filter};
 use crate::record::{MessageKind, Role};
 use crate::sessions::{Session, ShownMessage, read_message, session_of_row, tools_of};
 use crate::store::{Archive, Texts};
-use crate::vectors::{Scored, nearest};
+use crate::vectors::{Scored, joined, nearest};
 
 /// How many words a snippet has.
 const SNIPPET_WORDS: i64 = 28;
@@ -45,9 +45,10 @@ pub struct SearchQuery {
     pub per_session: usize,
     /// How many prompts and answers before and after each hit to return.
     pub context: usize,
-    /// The question's vector and the name of the model that made it, to search by meaning as well.
-    pub vector: Option<(String, Vec<f32>)>,
 }
+
+/// A question's vector, and the name of the model that made it.
+pub type QuestionVector = (String, Vec<f32>);
 
 /// What stands before and after a found word in a snippet.
 #[derive(Clone, Copy, Debug)]
@@ -119,23 +120,45 @@ struct Expression {
 }
 
 impl Archive {
-    /// Searches messages. Found words are marked in the snippets.
+    /// Searches messages by their words. Found words are marked in the snippets.
     ///
     /// # Errors
     /// When the archive cannot be read. No text of a query is an error.
     pub fn search(&self, query: &SearchQuery, markers: Markers<'_>) -> Result<SearchResults, Error> {
+        let wanted = if query.per_session == 0 { query.limit } else { ranked_count(query) };
+        let words = self.search_words(query, wanted, query.text.trim().is_empty())?;
+        self.fused(query, markers, words, &[])
+    }
+
+    /// Searches messages by their words and, at the same time, by their meaning; `vector` makes the question's vector, or
+    /// has no model.
+    ///
+    /// # Errors
+    /// When the archive cannot be read. No text of a query is an error.
+    pub fn search_by_meaning(
+        &self,
+        query: &SearchQuery,
+        markers: Markers<'_>,
+        vector: impl FnOnce() -> Option<QuestionVector> + Send,
+    ) -> Result<SearchResults, Error> {
+        let wanted = ranked_count(query);
+        let (words, meaning) = std::thread::scope(|scope| {
+            let meaning = scope.spawn(|| match vector() {
+                Some((model, vector)) => nearest(self, &model, &vector, &query.filter, wanted),
+                None => Ok(Vec::new()),
+            });
+            (self.search_words(query, wanted, false), joined(meaning))
+        });
+        self.fused(query, markers, words?, &meaning?)
+    }
+
+    fn search_words(&self, query: &SearchQuery, wanted: usize, all: bool) -> Result<WordMatches, Error> {
         let connection = self.connection()?;
         let mut results = SearchResults::default();
         let expression = expression(&connection, &query.text, query.thinking)?;
-        let wanted = match (&query.vector, query.per_session) {
-            (None, 0) => query.limit,
-            _ => (query.limit * RANKED_FACTOR).max(RANKED_MIN),
-        };
         let mut words = Vec::new();
         match &expression {
-            None if query.text.trim().is_empty() && query.vector.is_none() => {
-                words = newest(&connection, &query.filter, wanted)?;
-            }
+            None if all => words = newest(&connection, &query.filter, wanted)?,
             None => {}
             Some(expression) => {
                 results.is_syntax_ignored = expression.is_syntax_ignored;
@@ -153,13 +176,21 @@ impl Archive {
                 }
             }
         }
-        let meaning = match &query.vector {
-            Some((model, vector)) => nearest(&connection, model, vector, &query.filter, wanted)?,
-            None => Vec::new(),
-        };
-        let mut ranked = fuse(&words, &meaning);
+        Ok(WordMatches { words, expression, results })
+    }
+
+    /// The results of both searches.
+    fn fused(
+        &self,
+        query: &SearchQuery,
+        markers: Markers<'_>,
+        WordMatches { words, expression, mut results }: WordMatches,
+        meaning: &[Scored],
+    ) -> Result<SearchResults, Error> {
+        let connection = self.connection()?;
+        let mut ranked = fuse(&words, meaning);
         if query.per_session > 0 {
-            ranked = rank_sessions(&connection, &words, &meaning, ranked, query.per_session)?;
+            ranked = rank_sessions(&connection, &words, meaning, ranked, query.per_session)?;
         }
         ranked.truncate(query.limit);
         let marked = expression.as_ref().map(|expression| expression.any.as_ref().unwrap_or(&expression.all));
@@ -198,6 +229,19 @@ impl Archive {
         }
         Ok(results)
     }
+}
+
+/// What the search by words has found.
+struct WordMatches {
+    words: Vec<Scored>,
+    expression: Option<Expression>,
+    /// Without hits.
+    results: SearchResults,
+}
+
+/// How many messages are ranked.
+fn ranked_count(query: &SearchQuery) -> usize {
+    (query.limit * RANKED_FACTOR).max(RANKED_MIN)
 }
 
 /// Makes an expression of a text; `None` if it has no word.

@@ -928,17 +928,48 @@ fn meaning_and_words_are_fused() {
     home.archive.store_vectors("m", &[(999_999, vec![1.0, 0.0])]).unwrap();
     assert!(home.archive.has_vectors("m").unwrap() && !home.archive.has_vectors("n").unwrap());
     assert!(unembedded(all, 10).messages.is_empty());
-    let query = SearchQuery {
-        text: "lease".into(),
-        limit: 2,
-        vector: Some(("m".into(), vec![1.0, 0.0])),
-        ..SearchQuery::default()
-    };
-    let found = home.search_with(&query);
+    let query = SearchQuery { text: "lease".into(), limit: 2, ..SearchQuery::default() };
+    let question = || Some(("m".to_owned(), vec![1.0, 0.0]));
+    let found = home.archive.search_by_meaning(&query, MARKERS, question).unwrap();
     assert_eq!(found.hits[0].snippet, "the [lease] is too short");
     assert_eq!((found.hits[0].by_words, found.hits[0].by_meaning), (true, true));
     assert_eq!(found.hits[1].snippet, "a visibility timeout elapsed");
     assert_eq!((found.hits[1].by_words, found.hits[1].by_meaning), (false, true));
+
+    let mut by_words = found;
+    by_words.hits.truncate(1);
+    by_words.hits[0].by_meaning = false;
+    by_words.hits[0].score = home.search_with(&query).hits[0].score;
+    assert_eq!(
+        home.archive.search_by_meaning(&query, MARKERS, || None).unwrap(),
+        by_words,
+        "without a model"
+    );
+
+    let elsewhere = Filter { project: Some("/elsewhere".into()), ..Filter::default() };
+    let query = SearchQuery { filter: elsewhere, ..query };
+    assert_eq!(home.archive.search_by_meaning(&query, MARKERS, question).unwrap().hits, [], "filtered");
+}
+
+#[test]
+fn the_nearest_messages_are_found_in_all_parts_of_the_archive() {
+    let home = Home::new();
+    let prompts: Vec<_> =
+        (1..=60).map(|at| home.prompt(at, &format!("a message about number {at}"))).collect();
+    home.write("s", &prompts);
+    home.sync();
+    let end = home.archive.last_message().unwrap() + 1;
+    let pending = home.archive.unembedded("m", 0..end, 100).unwrap().messages;
+    assert_eq!(pending.len(), 60);
+    let vector = |at: usize| vec![1.0, at as f32 / 100.0];
+    let vectors: Vec<_> = pending.iter().enumerate().map(|(at, one)| (one.message, vector(at))).collect();
+    home.archive.store_vectors("m", &vectors).unwrap();
+    // In any order of the messages, those with the smallest angle.
+    let query = SearchQuery { text: "?".into(), limit: 60, ..SearchQuery::default() };
+    let found =
+        home.archive.search_by_meaning(&query, MARKERS, || Some(("m".to_owned(), vec![1.0, 0.0]))).unwrap();
+    let found: Vec<i64> = found.hits.iter().map(|hit| hit.message).collect();
+    assert_eq!(found, vectors.iter().map(|(message, _)| *message).collect::<Vec<_>>());
 }
 
 #[test]

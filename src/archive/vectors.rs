@@ -4,12 +4,14 @@
 //! person sees. All of them are compared, which takes tens of milliseconds for 200,000; the model itself is not known
 //! here.
 
+use std::num::NonZero;
 use std::ops::Range;
+use std::thread::ScopedJoinHandle;
 
 use rusqlite::{Connection, params, params_from_iter};
 
 use crate::error::Error;
-use crate::filter::Filter;
+use crate::filter::{Conditions, Filter};
 use crate::record::MessageKind;
 use crate::store::{Archive, Texts};
 use crate::writer::name_id;
@@ -18,6 +20,9 @@ use crate::writer::name_id;
 const EMBEDDED_BYTES_MAX: usize = 2 << 10;
 /// Shorter texts mean nothing alone: `yes`, `go on`.
 pub(crate) const EMBEDDED_BYTES_MIN: i64 = 12;
+
+/// The most threads that compare vectors.
+const PARTS_MAX: usize = 4;
 
 /// How many messages one call looks at for those without a vector.
 const LOOKED_AT_MAX: i64 = 20_000;
@@ -139,22 +144,56 @@ pub(crate) struct Scored {
     pub(crate) score: f64,
 }
 
-/// The messages whose vectors are closest to one, the closest first.
+/// The messages whose vectors are closest to one, the closest first. All vectors are compared on all processors.
 pub(crate) fn nearest(
-    connection: &Connection,
+    archive: &Archive,
     model: &str,
     vector: &[f32],
     filter: &Filter,
     limit: usize,
 ) -> Result<Vec<Scored>, Error> {
     let mut conditions = filter.of_messages();
-    conditions.add("v.model = (SELECT id FROM names WHERE name = {})", model.to_owned());
-    let join = if *filter == Filter::default() {
-        ""
-    } else {
-        "JOIN messages_meta m ON m.id = v.message JOIN sessions s ON s.id = m.session"
-    };
-    let sql = format!("SELECT v.message, v.scale, v.body FROM vectors v {join} WHERE {}", conditions.sql());
+    if *filter != Filter::default() {
+        conditions.add("v.model = (SELECT id FROM names WHERE name = {})", model.to_owned());
+        let from = "vectors v JOIN messages_meta m ON m.id = v.message JOIN sessions s ON s.id = m.session";
+        let connection = archive.connection()?;
+        return nearest_of(&connection, from, &conditions, vector, limit);
+    }
+    let end = archive.last_message()? + 1;
+    let parts = std::thread::available_parallelism().map_or(1, NonZero::get).min(PARTS_MAX) as i64;
+    let parts = std::thread::scope(|scope| {
+        let nearest_in = |range: Range<i64>| {
+            let mut conditions = filter.of_messages();
+            conditions.add("v.message >= {}", range.start);
+            conditions.add("v.message < {}", range.end);
+            // Reading one table in its order is quicker than finding each of nearly all rows by the index of models.
+            conditions.add("+v.model = (SELECT id FROM names WHERE name = {})", model.to_owned());
+            let connection = archive.connection()?;
+            nearest_of(&connection, "vectors v", &conditions, vector, limit)
+        };
+        let parts: Vec<_> = (0..parts)
+            .map(|part| scope.spawn(move || nearest_in(end * part / parts..end * (part + 1) / parts)))
+            .collect();
+        parts.into_iter().map(joined).collect::<Result<Vec<_>, Error>>()
+    })?;
+    let mut best = parts.concat();
+    keep_best(&mut best, limit);
+    Ok(best)
+}
+
+/// What the thread returns, or its panic.
+pub(crate) fn joined<T>(thread: ScopedJoinHandle<'_, T>) -> T {
+    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+fn nearest_of(
+    connection: &Connection,
+    from: &str,
+    conditions: &Conditions,
+    vector: &[f32],
+    limit: usize,
+) -> Result<Vec<Scored>, Error> {
+    let sql = format!("SELECT v.message, v.scale, v.body FROM {from} WHERE {}", conditions.sql());
     let (question_scale, question) = quantize(vector);
     let mut statement = connection.prepare_cached(&sql)?;
     let mut rows = statement.query(params_from_iter(&conditions.params))?;

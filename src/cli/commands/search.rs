@@ -3,7 +3,10 @@
 use std::io::{self, IsTerminal as _};
 use std::time::Duration;
 
-use ::archive::{Archive, ContextMessage, Markers, MessageKind, Role, SearchHit, SearchQuery, SearchResults};
+use ::archive::{
+    Archive, ContextMessage, Markers, MessageKind, QuestionVector, Role, SearchHit, SearchQuery,
+    SearchResults,
+};
 use actors::{Roles, Service};
 use brain::Config;
 use embed::{Embedder, ModelChoice};
@@ -104,8 +107,6 @@ impl SearchArgs {
             if let Some(given) = &self.session {
                 filter.session = Some(find(archive, given)?.id);
             }
-            let vector =
-                if self.words || text.is_empty() { None } else { question_vector(&config, archive, &text) };
             let query = SearchQuery {
                 text: text.clone(),
                 filter: filter.clone(),
@@ -114,9 +115,15 @@ impl SearchArgs {
                 // A list of sessions; within one, of all that was said.
                 per_session: usize::from(self.session.is_none() && !text.is_empty()),
                 context: self.context,
-                vector,
             };
-            results = archive.search(&query, Markers { before: MARKS.0, after: MARKS.1 })?;
+            let markers = Markers { before: MARKS.0, after: MARKS.1 };
+            let by_meaning = !self.words && !text.is_empty();
+            results = match by_meaning.then(|| embedding_settings(&config, archive)).flatten() {
+                None => archive.search(&query, markers)?,
+                Some(settings) => {
+                    archive.search_by_meaning(&query, markers, || question_vector(&settings, &text))?
+                }
+            };
         }
         if let Some(archive) = archive.as_ref().filter(|_| results.hits.is_empty()) {
             require_project(archive, &filter)?;
@@ -168,19 +175,19 @@ const MARKS: (&str, &str) = ("\u{E000}", "\u{E001}");
 const BEFORE: char = '\u{E000}';
 const AFTER_IT: char = '\u{E001}';
 
-/// The question's vector, if messages have vectors of the model.
-fn question_vector(config: &Config, archive: &Archive, text: &str) -> Option<(String, Vec<f32>)> {
+/// The settings of the model, if messages have vectors of it.
+fn embedding_settings(config: &Config, archive: &Archive) -> Option<embed::Settings> {
     let settings = settings::embedding(config);
     // Nothing of the archive is sent to a provider, so that its messages have no vectors of one; and words need none.
     if matches!(settings.model, ModelChoice::Remote(_) | ModelChoice::Off) {
         return None;
     }
-    let model = embed::model_name(&settings);
-    if !archive.has_vectors(&model).ok()? {
-        return None;
-    }
-    match Embedder::load(&settings).and_then(|embedder| embedder.embed_query(text)) {
-        Ok(found) => Some((model, found.vector)),
+    archive.has_vectors(&embed::model_name(&settings)).ok()?.then_some(settings)
+}
+
+fn question_vector(settings: &embed::Settings, text: &str) -> Option<QuestionVector> {
+    match Embedder::load(settings).and_then(|embedder| embedder.embed_query(text)) {
+        Ok(found) => Some((embed::model_name(settings), found.vector)),
         Err(error) => {
             let error = knowledge::text::error_chain(&error);
             output::note(&format!("warning: searched by words alone ({})", safe(&error)));
