@@ -44,7 +44,7 @@ const WORDS_NAME: &str = "words-1";
 const WORDS_DIMENSIONS: usize = 384;
 
 impl Embedder {
-    /// Opens the model and its tokenizer (15 ms for the built-in ones, nearly all for the tokenizer). Nothing is sent to a
+    /// Opens the model and its tokenizer (7 ms for the built-in ones, nearly all for the tokenizer). Nothing is sent to a
     /// provider yet.
     ///
     /// # Errors

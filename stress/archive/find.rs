@@ -52,8 +52,12 @@ pub(super) fn run(folder: &Path) -> Result<Value> {
             ("both", question.question.clone(), vector),
         ];
         for (way, text, vector) in ways {
-            let query = SearchQuery { text, vector, limit: LIMIT, per_session: 1, ..SearchQuery::default() };
-            let hits = archive.search(&query, Markers { before: "[", after: "]" })?.hits;
+            let query = SearchQuery { text, limit: LIMIT, per_session: 1, ..SearchQuery::default() };
+            let markers = Markers { before: "[", after: "]" };
+            let hits = match vector {
+                None => archive.search(&query, markers)?.hits,
+                vector => archive.search_by_meaning(&query, markers, || vector)?.hits,
+            };
             let mut sessions: Vec<&str> = Vec::new();
             for hit in &hits {
                 let session = session_id(hit.session.parent.as_ref().unwrap_or(&hit.session.id));
