@@ -8,6 +8,7 @@ use std::num::NonZero;
 use std::ops::Range;
 use std::thread::ScopedJoinHandle;
 
+use multiversion::multiversion;
 use rusqlite::{Connection, params, params_from_iter};
 
 use crate::error::Error;
@@ -226,6 +227,11 @@ pub(crate) fn quantize(vector: &[f32]) -> (f64, Vec<u8>) {
     (f64::from(scale), vector.iter().map(|number| (number / scale).round() as i8 as u8).collect())
 }
 
+#[multiversion(targets("x86_64+avx2", "aarch64+neon"))]
 pub(crate) fn dot(a: &[u8], b: &[u8]) -> i32 {
-    a.iter().zip(b).map(|(a, b)| i32::from(*a as i8) * i32::from(*b as i8)).sum()
+    let mut sum = 0;
+    for (a, b) in a.iter().zip(b) {
+        sum += i32::from(*a as i8) * i32::from(*b as i8);
+    }
+    sum
 }
