@@ -25,6 +25,9 @@ pub(crate) const EMBEDDED_BYTES_MIN: i64 = 12;
 /// The most threads that compare vectors.
 const PARTS_MAX: usize = 4;
 
+/// How much of the database is mapped while vectors are compared; the rest is read as usual.
+const MAPPED_BYTES_MAX: i64 = 2 << 30;
+
 /// How many messages one call looks at for those without a vector.
 const LOOKED_AT_MAX: i64 = 20_000;
 
@@ -170,7 +173,11 @@ pub(crate) fn nearest(
             // Reading one table in its order is quicker than finding each of nearly all rows by the index of models.
             conditions.add("+v.model = (SELECT id FROM names WHERE name = {})", model.to_owned());
             let connection = archive.connection()?;
-            nearest_of(&connection, "vectors v", &conditions, vector, limit)
+            // Otherwise the threads wait for one another at the lock of SQLite's page cache.
+            connection.pragma_update(None, "mmap_size", MAPPED_BYTES_MAX)?;
+            let found = nearest_of(&connection, "vectors v", &conditions, vector, limit);
+            connection.pragma_update(None, "mmap_size", 0)?;
+            found
         };
         let parts: Vec<_> = (0..parts)
             .map(|part| scope.spawn(move || nearest_in(end * part / parts..end * (part + 1) / parts)))
