@@ -17,6 +17,7 @@
 #![warn(missing_docs, clippy::missing_errors_doc)]
 
 mod built_in;
+mod classifier;
 mod embedder;
 mod error;
 mod math;
@@ -32,6 +33,7 @@ mod tokenizer;
 mod vector;
 
 pub use built_in::{BUILT_IN_DIMENSIONS, BUILT_IN_NAME};
+pub use classifier::Classifier;
 pub use embedder::{Embedder, check_settings, known_dimensions, model_name};
 pub use error::Error;
 pub use runtime::{Runtime, find_runtime, probe};

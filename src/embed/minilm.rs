@@ -10,6 +10,8 @@ use crate::onnx::{Kind, Tensor, tensors};
 
 /// The length of a token's vector.
 pub(crate) const HIDDEN: usize = 384;
+/// The width of the layer between both linear layers that follow attention.
+pub(crate) const INTERMEDIATE: usize = 4 * HIDDEN;
 const LAYERS: usize = 6;
 const HEADS: usize = 12;
 const HEAD: usize = HIDDEN / HEADS;
@@ -54,6 +56,21 @@ struct Norm {
     bias: Vec<f32>,
 }
 
+/// Changes of a layer's linear layers, by fine-tuning.
+pub(crate) struct Changes {
+    pub(crate) query: LowRank,
+    pub(crate) value: LowRank,
+    pub(crate) intermediate: LowRank,
+    pub(crate) output: LowRank,
+}
+
+/// A matrix of low rank: `[inputs, rank]` times `[rank, outputs]`.
+pub(crate) struct LowRank {
+    pub(crate) rank: usize,
+    pub(crate) down: Vec<f32>,
+    pub(crate) up: Vec<f32>,
+}
+
 impl MiniLm {
     /// Finds the weights in the bytes of the ONNX file.
     pub(crate) fn read(model: &'static [u8]) -> Result<Self, Error> {
@@ -91,16 +108,15 @@ impl MiniLm {
         };
         let layer = |number: usize| {
             let name = |part: &str| format!("encoder.layer.{number}.{part}");
-            let intermediate = linear(&name("intermediate.dense"), HIDDEN)?;
             Some(Layer {
                 query: linear(&name("attention.self.query"), HIDDEN)?,
                 key: linear(&name("attention.self.key"), HIDDEN)?,
                 value: linear(&name("attention.self.value"), HIDDEN)?,
                 attention: linear(&name("attention.output.dense"), HIDDEN)?,
                 attention_norm: norm(&name("attention.output.LayerNorm"))?,
-                output: linear(&name("output.dense"), intermediate.bias.len())?,
+                intermediate: linear(&name("intermediate.dense"), HIDDEN)?,
+                output: linear(&name("output.dense"), INTERMEDIATE)?,
                 output_norm: norm(&name("output.LayerNorm"))?,
-                intermediate,
             })
         };
         let mut segment = floats("token_type_embeddings")?;
@@ -117,6 +133,11 @@ impl MiniLm {
     /// The token vectors, `[tokens, 384] f32`. Tokens beyond the 512th are ignored, and so are those that are not in the
     /// vocabulary.
     pub(crate) fn token_vectors(&self, ids: &[u32]) -> Vec<f32> {
+        self.changed_token_vectors(ids, &[])
+    }
+
+    /// The token vectors of a model whose last layers are changed.
+    pub(crate) fn changed_token_vectors(&self, ids: &[u32], changes: &[Changes]) -> Vec<f32> {
         let rows = ids.iter().filter_map(|&id| self.words.row(id as usize));
         let rows: Vec<Vec<f32>> = rows.take(TOKENS_MAX).collect();
         let mut hidden = rows.concat();
@@ -125,8 +146,9 @@ impl MiniLm {
             add(row, &self.positions.row(position).unwrap_or_default());
         }
         self.embeddings_norm.apply(&mut hidden);
-        for layer in &self.layers {
-            layer.apply(&mut hidden);
+        let unchanged = self.layers.len() - changes.len();
+        for (number, layer) in self.layers.iter().enumerate() {
+            layer.apply(&mut hidden, number.checked_sub(unchanged).map(|at| &changes[at]));
         }
         hidden
     }
@@ -177,15 +199,40 @@ impl Linear {
     }
 }
 
+impl LowRank {
+    /// Adds the product of `input`, `[rows, inputs]`, and the matrix to `output`, `[rows, outputs]`.
+    pub(crate) fn add(&self, input: &[f32], output: &mut [f32]) {
+        let (inputs, outputs) = (self.down.len() / self.rank, self.up.len() / self.rank);
+        for (input, output) in input.chunks_exact(inputs).zip(output.chunks_exact_mut(outputs)) {
+            let mut inner = vec![0.0; self.rank];
+            for (x, row) in input.iter().zip(self.down.chunks_exact(self.rank)) {
+                inner.iter_mut().zip(row).for_each(|(sum, weight)| *sum += x * weight);
+            }
+            for (x, row) in inner.iter().zip(self.up.chunks_exact(outputs)) {
+                output.iter_mut().zip(row).for_each(|(sum, weight)| *sum += x * weight);
+            }
+        }
+    }
+}
+
 impl Layer {
-    fn apply(&self, hidden: &mut Vec<f32>) {
-        let context = attend(&self.query.apply(hidden), &self.key.apply(hidden), &self.value.apply(hidden));
+    fn apply(&self, hidden: &mut Vec<f32>, changes: Option<&Changes>) {
+        let linear = |layer: &Linear, input: &[f32], change: Option<&LowRank>| {
+            let mut output = layer.apply(input);
+            if let Some(change) = change {
+                change.add(input, &mut output);
+            }
+            output
+        };
+        let query = linear(&self.query, hidden, changes.map(|changes| &changes.query));
+        let value = linear(&self.value, hidden, changes.map(|changes| &changes.value));
+        let context = attend(&query, &self.key.apply(hidden), &value);
         let mut attended = self.attention.apply(&context);
         add(&mut attended, hidden);
         self.attention_norm.apply(&mut attended);
-        let mut inner = self.intermediate.apply(&attended);
+        let mut inner = linear(&self.intermediate, &attended, changes.map(|changes| &changes.intermediate));
         gelu(&mut inner);
-        *hidden = self.output.apply(&inner);
+        *hidden = linear(&self.output, &inner, changes.map(|changes| &changes.output));
         add(hidden, &attended);
         self.output_norm.apply(hidden);
     }

@@ -31,8 +31,8 @@ use transcript::{Conversation, EventKind};
 use crate::filter::REJECTED_MAX;
 use crate::injection::quarantine_reason;
 use crate::{Error, Extraction, ExtractionContext, Extractor};
-use detection::Detections;
-use features::Surroundings;
+use detection::{Detection, Detections};
+use features::{Features, Surroundings};
 use session::Session;
 
 const NAME: &str = "heuristic";
@@ -59,6 +59,8 @@ impl Extractor for HeuristicExtractor {
 pub struct ScoredCandidate {
     /// The unit as it would be proposed.
     pub candidate: Candidate,
+    /// What the fine-tuned model reads.
+    pub text: String,
     /// The features that are not zero.
     pub features: BTreeMap<&'static str, f64>,
     /// How likely a reviewer merges it, from 0 to 1.
@@ -71,9 +73,10 @@ pub fn score_candidates(conversation: &Conversation) -> Vec<ScoredCandidate> {
     let surroundings = Surroundings::new(&session);
     let detections = detect(conversation, &session);
     let scored = detections.found.into_iter().map(|detection| {
-        let features = surroundings.features(&detection);
+        let features = all_features(&surroundings, &detection);
         let score = scorer::score(&features);
         ScoredCandidate {
+            text: detection.text(&session),
             candidate: detection.into_candidate(&session),
             features: features.into_iter().collect(),
             score,
@@ -107,13 +110,19 @@ fn detect(conversation: &Conversation, session: &Session<'_>) -> Detections {
     detections
 }
 
+fn all_features(surroundings: &Surroundings<'_, '_>, detection: &Detection) -> Features {
+    let mut features = surroundings.features(detection);
+    features.push(scorer::read(&detection.text(surroundings.session)));
+    features
+}
+
 /// Extracts by rules. Never fails: without a lesson the extraction says why.
 pub(crate) fn extract_by_rules(conversation: &Conversation) -> Extraction {
     let session = Session::from_conversation(conversation);
     let surroundings = Surroundings::new(&session);
     let mut detections = detect(conversation, &session);
     for mut detection in std::mem::take(&mut detections.found) {
-        let score = scorer::score(&surroundings.features(&detection));
+        let score = scorer::score(&all_features(&surroundings, &detection));
         // A set phrase is rare and nearly always meant.
         let threshold = scorer::threshold(detection.detector);
         if score < threshold && !detection.is_set_phrase() {

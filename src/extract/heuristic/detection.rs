@@ -89,6 +89,19 @@ impl Detection {
         }
     }
 
+    /// What the fine-tuned model reads: who said it, the lesson, its reason and the words around it.
+    pub(super) fn text(&self, session: &Session<'_>) -> String {
+        let mut text =
+            format!("{}: {}", if self.by_human { "user" } else { "assistant" }, make_title(&self.title));
+        if let Some(why) = &self.why {
+            text.push_str(&format!(" because {}", why.trim()));
+        }
+        if let Some(context) = self.context(session) {
+            text.push_str(&format!(" | {context}"));
+        }
+        text
+    }
+
     /// One sentence beside the title: the summary, the reason or the context. Nothing of it is in the title.
     fn description(&self, title: &str, context: Option<&str>) -> String {
         let of_title = canonical(title);
