@@ -129,7 +129,7 @@ pub(crate) fn extract_by_rules(conversation: &Conversation) -> Extraction {
             detections.reject(&detection.title, "too little shows that it is a lesson");
             continue;
         }
-        detection.confidence = confidence_from(score.max(threshold), threshold);
+        detection.confidence = confidence_from(score);
         detections.found.push(detection);
     }
     merge::merge_duplicates(&mut detections);
@@ -152,10 +152,10 @@ pub(crate) fn extract_by_rules(conversation: &Conversation) -> Extraction {
     Extraction { candidates, rejected, empty_reason, extractor: NAME.to_owned(), ..Extraction::default() }
 }
 
-/// The confidence of a unit by its score. Without a model it stays below 0.7, the confidence of a model's units.
-fn confidence_from(score: f64, threshold: f64) -> f64 {
-    let share = (score - threshold) / (1.0 - threshold);
-    ((0.5 + 0.2 * share.clamp(0.0, 1.0)) * 100.0).round() / 100.0
+/// The confidence of a unit: how likely it is merged. Without a language model it stays at most 0.7, the confidence of a
+/// model's units.
+fn confidence_from(score: f64) -> f64 {
+    (score.clamp(0.5, 0.7) * 100.0).round() / 100.0
 }
 
 /// Drops detections that are not about technical work.
