@@ -38,6 +38,8 @@ use session::Session;
 const NAME: &str = "heuristic";
 /// The most candidates of one session: without a model, the best few are mostly right and the rest are not.
 const CANDIDATES_MAX: usize = 5;
+/// The most detections of one session that the fine-tuned model reads, about 10 ms each. Most sessions have fewer than 20.
+const READ_MAX: usize = 100;
 
 /// Extracts by rules, without a key, a network or a model.
 #[derive(Clone, Copy, Debug, Default)]
@@ -73,7 +75,7 @@ pub fn score_candidates(conversation: &Conversation) -> Vec<ScoredCandidate> {
     let surroundings = Surroundings::new(&session);
     let detections = detect(conversation, &session);
     let scored = detections.found.into_iter().map(|detection| {
-        let features = all_features(&surroundings, &detection);
+        let features = with_reading(&detection, surroundings.features(&detection), &session);
         let score = scorer::score(&features);
         ScoredCandidate {
             text: detection.text(&session),
@@ -110,9 +112,31 @@ fn detect(conversation: &Conversation, session: &Session<'_>) -> Detections {
     detections
 }
 
-fn all_features(surroundings: &Surroundings<'_, '_>, detection: &Detection) -> Features {
-    let mut features = surroundings.features(detection);
-    features.push(scorer::read(&detection.text(surroundings.session)));
+/// What the fine-tuned model reads: of the many detections of a huge session those with the best cues.
+fn worth_reading(
+    surroundings: &Surroundings<'_, '_>,
+    detections: &mut Detections,
+) -> Vec<(Detection, Features)> {
+    let found = std::mem::take(&mut detections.found).into_iter();
+    let with_cues = |detection| {
+        let features = surroundings.features(&detection);
+        (detection, features)
+    };
+    let mut found: Vec<_> = found.map(with_cues).collect();
+    if found.len() > READ_MAX {
+        found.sort_by(|a, b| {
+            let (a_first, b_first) = (a.0.is_set_phrase(), b.0.is_set_phrase());
+            b_first.cmp(&a_first).then(scorer::score(&b.1).total_cmp(&scorer::score(&a.1)))
+        });
+        for (weak, _) in found.split_off(READ_MAX) {
+            detections.reject(&weak.title, "the session has stronger candidates");
+        }
+    }
+    found
+}
+
+fn with_reading(detection: &Detection, mut features: Features, session: &Session<'_>) -> Features {
+    features.push(scorer::read(&detection.text(session)));
     features
 }
 
@@ -121,8 +145,8 @@ pub(crate) fn extract_by_rules(conversation: &Conversation) -> Extraction {
     let session = Session::from_conversation(conversation);
     let surroundings = Surroundings::new(&session);
     let mut detections = detect(conversation, &session);
-    for mut detection in std::mem::take(&mut detections.found) {
-        let score = scorer::score(&all_features(&surroundings, &detection));
+    for (mut detection, features) in worth_reading(&surroundings, &mut detections) {
+        let score = scorer::score(&with_reading(&detection, features, &session));
         // A set phrase is rare and nearly always meant.
         let threshold = scorer::threshold(detection.detector);
         if score < threshold && !detection.is_set_phrase() {
@@ -133,7 +157,14 @@ pub(crate) fn extract_by_rules(conversation: &Conversation) -> Extraction {
         detections.found.push(detection);
     }
     merge::merge_duplicates(&mut detections);
-    detections.found.sort_by(|a, b| b.confidence.total_cmp(&a.confidence).then(a.event.cmp(&b.event)));
+    // What a person says outright was mergeable in 23 of 28 judged cases, more often than what is scored.
+    let is_outright = |detection: &Detection| detection.by_human && detection.is_set_phrase();
+    detections.found.sort_by(|a, b| {
+        is_outright(b)
+            .cmp(&is_outright(a))
+            .then(b.confidence.total_cmp(&a.confidence))
+            .then(a.event.cmp(&b.event))
+    });
     for weak in detections.found.split_off(detections.found.len().min(CANDIDATES_MAX)) {
         detections.reject(&weak.title, "the session has stronger candidates");
     }

@@ -4,14 +4,16 @@
     evaluate.py sample CANDIDATES SESSIONS OUT [--per-session N] [--proposed]
     evaluate.py keep REPOSITORY READER VERDICTS...
     evaluate.py train CANDIDATES... [--stories CANDIDATES FOLDER] [--threshold SCORE]
+    evaluate.py unseen CANDIDATES...
     evaluate.py score PROPOSALS...
 
 CANDIDATES and PROPOSALS are what `stress extraction candidates` and `propose` print. `sample` writes the best
 candidates of each session with the words around them, for a reader who knows nothing else; the reader answers with
 lines of JSON: key, verdict (`asis`, `edit` or `junk`) and `wrong`. `keep` adds them to verdicts.jsonl, where an item
 is known by a hash only. `train` fits the weights of the cues and fine-tunes the model, by the verdicts about the
-repositories that are trained on; `score` prints what the verdicts say about proposals. `train` needs numpy,
-scikit-learn and what fine_tune.py needs, and takes a quarter of an hour on two cores.
+repositories that are trained on; it needs numpy, scikit-learn and what fine_tune.py needs, and takes a quarter of an
+hour on two cores. `unseen` says how well the scorer orders what it was not trained on; `score` prints what the
+verdicts say about proposals.
 """
 
 import argparse
@@ -29,6 +31,8 @@ CHANGES = os.path.join(HERE, "../../src/extract/heuristic/lesson.bf16")
 NO_CUES = {"bias", "read by the model"}
 # Verdicts about other repositories are for measuring only.
 TRAINED_ON = ["entireio/cli", "specstoryai/getspecstory"]
+# Readers whose verdicts are for measuring only, although the repository is trained on.
+UNSEEN = "unseen"
 # The strength of the regularisation; chosen by cross-validation over sessions.
 C = 0.01
 # How much more a candidate counts that can be merged as it is, and one of a made-up session.
@@ -48,11 +52,13 @@ def key(session, candidate):
     return hashlib.sha256(f"{session}\n{line}\n{title}".encode()).hexdigest()[:16]
 
 
-def verdicts():
+def verdicts(unseen=None):
     """The verdict about each item; where readers differ, the stricter one."""
     order = ["junk", "edit", "asis"]
     found = {}
     for line in lines(VERDICTS):
+        if unseen is not None and line["reader"].startswith(UNSEEN) != unseen:
+            continue
         known = found.get(line["key"])
         if known is None or order.index(line["verdict"]) < order.index(known["verdict"]):
             found[line["key"]] = line
@@ -154,7 +160,7 @@ def train(arguments):
     import numpy
     from sklearn.linear_model import LogisticRegression
 
-    known = {k: v for k, v in verdicts().items() if v["repository"] in TRAINED_ON}
+    known = {k: v for k, v in verdicts(unseen=False).items() if v["repository"] in TRAINED_ON}
     judged, repositories, seen = [], [], set()
     for path in arguments.candidates:
         for line in lines(path):
@@ -224,6 +230,30 @@ def train(arguments):
         out.write("\n")
 
 
+def unseen(arguments):
+    known = verdicts(unseen=True)
+    with open(WEIGHTS, encoding="utf-8") as file:
+        threshold = json.load(file)["threshold"]
+    judged = {}
+    for path in arguments.candidates:
+        for line in lines(path):
+            if verdict := known.get(key(line["session"], line["candidate"])):
+                judged[verdict["key"]] = (line["score"], verdict["verdict"], verdict["repository"])
+    for repository in [None, *TRAINED_ON]:
+        found = sorted((one for one in judged.values() if repository in (None, one[2])), key=lambda one: -one[0])
+        good = [one for one in found if one[1] != "junk"]
+        bad = [one for one in found if one[1] == "junk"]
+        if not good or not bad:
+            continue
+        before = sum((a[0] > b[0]) + (a[0] == b[0]) / 2 for a in good for b in bad) / (len(good) * len(bad))
+        print(f"{repository or 'all'}: {len(found)} judged, {len(good) / len(found):.0%} mergeable; "
+              f"a mergeable one is before junk in {before:.0%}")
+        above = [one for one in found if one[0] >= threshold]
+        for name, best in [(f"at least {threshold}", above)] + [(f"best {count}", found[:count]) for count in (20, 50, 100)]:
+            mergeable = sum(verdict != "junk" for _, verdict, _ in best)
+            print(f"  {name}: {mergeable} of {len(best)} mergeable")
+
+
 def score(arguments):
     known = verdicts()
     counts, sessions, unknown, wrong = collections.Counter(), 0, 0, 0
@@ -259,10 +289,12 @@ def main():
     training.add_argument("--stories", nargs=2, metavar=("CANDIDATES", "FOLDER"))
     training.add_argument("--threshold", type=float, default=0.62)
     training.add_argument("--threshold-of-causes", type=float, default=0.35)
+    measuring = commands.add_parser("unseen")
+    measuring.add_argument("candidates", nargs="+")
     scoring = commands.add_parser("score")
     scoring.add_argument("proposals", nargs="+")
     arguments = parser.parse_args()
-    {"sample": sample, "keep": keep, "train": train, "score": score}[arguments.command](arguments)
+    {"sample": sample, "keep": keep, "train": train, "unseen": unseen, "score": score}[arguments.command](arguments)
 
 
 main()

@@ -108,7 +108,7 @@ const RESTATED_SHARE: f64 = 0.6;
 
 /// What is looked up for each sentence of a session.
 pub(super) struct Surroundings<'s, 'a> {
-    pub(super) session: &'s Session<'a>,
+    session: &'s Session<'a>,
     words: Vec<HashSet<String>>,
     /// The sentences that contain a word, by their indices.
     with_word: HashMap<String, Vec<usize>>,

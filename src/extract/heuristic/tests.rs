@@ -8,7 +8,7 @@ use knowledge::{Candidate, UnitType};
 use serde::Deserialize;
 use transcript::{Conversation, Event, EventKind};
 
-use super::{CANDIDATES_MAX, extract_by_rules};
+use super::{CANDIDATES_MAX, READ_MAX, extract_by_rules, score_candidates};
 use crate::{Extraction, ExtractionContext, Extractor, HeuristicExtractor};
 
 #[derive(Deserialize)]
@@ -360,6 +360,29 @@ fn only_the_strongest_rules_of_a_session_are_proposed() {
     ]);
     assert_eq!(extraction.candidates.len(), CANDIDATES_MAX);
     assert_eq!(extraction.rejected.len(), 11 - CANDIDATES_MAX);
+}
+
+#[test]
+fn what_a_person_says_outright_is_read_however_much_else_was_said() {
+    let tables =
+        ["orders", "refunds", "users", "carts", "prices", "shops", "taxes", "coupons", "stocks", "emails"];
+    let columns =
+        ["state", "total", "owner", "region", "version", "origin", "currency", "weight", "status", "batch"];
+    let told = tables.iter().flat_map(|table| {
+        let fact = move |column: &&str| {
+            format!(
+                "The `{table}_{column}` trigger only fires on inserts because PostgreSQL skips it for copies."
+            )
+        };
+        columns.iter().map(fact).map(|fact| assistant(&fact)).collect::<Vec<_>>()
+    });
+    let told: Vec<_> =
+        told.chain([human("From now on, never run a migration outside a transaction.")]).collect();
+    let session = session(told);
+    assert!(score_candidates(&session).len() > READ_MAX, "{}", score_candidates(&session).len());
+    let extraction = extract_by_rules(&session);
+    let titles: Vec<_> = extraction.candidates.iter().map(|candidate| candidate.title.as_str()).collect();
+    assert!(titles.contains(&"Never run a migration outside a transaction"), "{titles:?}");
 }
 
 /// Each case: a person's message, and the title of the lesson that it gives, if any.
