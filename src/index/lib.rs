@@ -117,8 +117,10 @@ impl Index {
         mode: Mode,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<Plan, Error> {
-        let lock = BuilderLock::wait(self.store.folder())?;
-        Plan::from_files(self.store.clone(), lock, brain, model, tokens, mode, progress)
+        store::retry_while_replaced(self.store.folder(), || {
+            let lock = BuilderLock::wait(self.store.folder())?;
+            Plan::from_files(self.store.clone(), lock, brain, model, tokens, mode, progress)
+        })
     }
 
     /// As [`Index::plan`], but returns `None` at once if another builder works. The brain is opened once no other builder

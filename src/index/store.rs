@@ -92,7 +92,7 @@ impl Default for Limits {
 /// The lock of the only builder. It is held by an open file, so that it ends with its process. The file is never
 /// removed: otherwise two processes could lock two files of one name.
 pub(crate) struct BuilderLock {
-    _file: File,
+    file: File,
 }
 
 impl BuilderLock {
@@ -130,11 +130,16 @@ impl BuilderLock {
         create_private_file(&path).map_err(io_error("open", &path))
     }
 
-    /// The folder may have been deleted and made again during the wait. Then the file at the path is another one, and
-    /// this lock is void.
     fn validate(file: File, folder: &Path) -> Option<Self> {
-        let ours = file.metadata().ok().map(|metadata| Identity::from_metadata(&metadata));
-        (ours == Identity::from_path(&folder.join(LOCK))).then_some(Self { _file: file })
+        let lock = Self { file };
+        lock.is_valid(folder).then_some(lock)
+    }
+
+    /// The folder may have been deleted and made again meanwhile. Then the file at the path is another one, which another
+    /// builder may have locked, and this lock is void.
+    fn is_valid(&self, folder: &Path) -> bool {
+        let ours = self.file.metadata().ok().map(|metadata| Identity::from_metadata(&metadata));
+        ours == Identity::from_path(&folder.join(LOCK))
     }
 }
 
@@ -304,7 +309,11 @@ fn create_or_wait(folder: &Path, any_version: bool, timeout: Duration) -> Result
     let started = Instant::now();
     loop {
         if let Some(lock) = BuilderLock::try_take(folder)? {
-            return create_if_needed(folder, &lock, any_version);
+            match create_if_needed(folder, &lock, any_version) {
+                // The folder was deleted, and another process may make it again.
+                Err(Error::Locked { .. }) if started.elapsed() <= timeout => {}
+                done => return done,
+            }
         }
         if inspect(folder)? == State::Ours {
             return Ok(());
@@ -336,7 +345,11 @@ fn create_if_needed(folder: &Path, lock: &BuilderLock, any_version: bool) -> Res
 
 /// Removes the log first: a database without its log is at worst old, but a log without its database would be
 /// replayed into the next one.
-fn drop_database(folder: &Path, _lock: &BuilderLock) -> Result<(), Error> {
+fn drop_database(folder: &Path, lock: &BuilderLock) -> Result<(), Error> {
+    // Otherwise it would be another builder's.
+    if !lock.is_valid(folder) {
+        return Err(Error::Locked { path: folder.to_owned() });
+    }
     for name in ["index.db-wal", "index.db-shm", "index.db-journal", DATABASE, DAMAGED] {
         let path = folder.join(name);
         match fs::remove_file(&path) {
@@ -387,46 +400,49 @@ const RETRY_PAUSE: Duration = Duration::from_millis(5);
 /// beside the new one. After this time it is considered damaged.
 const DAMAGE_TIMEOUT: Duration = Duration::from_millis(300);
 
-/// SQLite itself waits about ten seconds before it gives up on a log whose database was deleted meanwhile.
-const PROTOCOL_TIMEOUT: Duration = Duration::from_secs(15);
-
 /// Retries an operation that may have failed because another process is deleting the folder, file by file, or
 /// creating it again.
 pub(crate) fn retry_while_replaced<T>(
     folder: &Path,
-    action: impl Fn() -> Result<T, Error>,
+    mut action: impl FnMut() -> Result<T, Error>,
 ) -> Result<T, Error> {
     use rusqlite::ErrorCode::{
         CannotOpen, DatabaseCorrupt, FileLockingProtocolFailed, NotADatabase, ReadOnly, SystemIoFailure,
     };
     let timeout = |error: &Error| match error {
         Error::Sqlite { source, .. } => match source.sqlite_error_code() {
-            Some(SystemIoFailure | CannotOpen | ReadOnly) => REPLACEMENT_TIMEOUT,
+            Some(SystemIoFailure | CannotOpen | ReadOnly | FileLockingProtocolFailed) => REPLACEMENT_TIMEOUT,
             Some(DatabaseCorrupt | NotADatabase) => DAMAGE_TIMEOUT,
-            Some(FileLockingProtocolFailed) => PROTOCOL_TIMEOUT,
             _ if schema::has_no_tables(source) => REPLACEMENT_TIMEOUT,
             _ => Duration::ZERO,
         },
         Error::Pool { .. } => REPLACEMENT_TIMEOUT,
-        Error::Io { source, .. } if source.kind() == io::ErrorKind::NotFound => REPLACEMENT_TIMEOUT,
+        Error::Io { source, .. }
+            if matches!(source.kind(), io::ErrorKind::NotFound | io::ErrorKind::AlreadyExists) =>
+        {
+            REPLACEMENT_TIMEOUT
+        }
         _ => Duration::ZERO,
     };
     let path = folder.join(DATABASE);
-    let mut started = Instant::now();
-    let mut known = Identity::from_path(&path);
+    // The time begins with the first failure, since SQLite itself waits up to ten seconds before it gives up on a log
+    // whose database was deleted meanwhile; and again with another file.
+    let mut failing: Option<(Instant, Option<Identity>)> = None;
     loop {
-        match action() {
-            Err(error) if started.elapsed() < timeout(&error) => {
-                tracing::info!(%error, "retrying to open the index");
-                std::thread::sleep(RETRY_PAUSE);
-                // The time starts again with another file.
-                let present = Identity::from_path(&path);
-                if present != known {
-                    (started, known) = (Instant::now(), present);
-                }
-            }
+        let error = match action() {
+            Err(error) => error,
             done => return done,
+        };
+        let present = Identity::from_path(&path);
+        let (since, _) = match failing {
+            Some(known) if known.1 == present => known,
+            _ => *failing.insert((Instant::now(), present)),
+        };
+        if since.elapsed() >= timeout(&error) {
+            return Err(error);
         }
+        tracing::info!(%error, "retrying to open the index");
+        std::thread::sleep(RETRY_PAUSE);
     }
 }
 
@@ -446,6 +462,9 @@ fn set_up_reader(connection: &mut Connection) -> rusqlite::Result<()> {
     connection.busy_timeout(BUSY_TIMEOUT)?;
     connection.pragma_update(None, "query_only", true)?;
     connection.set_prepared_statement_cache_capacity(32);
+    // Opens the log now and not at the first question: it is opened by name, and by then the folder may have been deleted
+    // and made again, with another database's log in it. The first question meets any error again.
+    let _ = connection.query_row("PRAGMA schema_version", [], |_| Ok(()));
     Ok(())
 }
 

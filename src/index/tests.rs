@@ -111,6 +111,15 @@ impl Bench {
     }
 }
 
+/// Ends the threads that look at the flag, also if the test fails: a scope waits for its threads.
+struct SetOnDrop<'f>(&'f std::sync::atomic::AtomicBool);
+
+impl Drop for SetOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, std::sync::atomic::Ordering::SeqCst);
+    }
+}
+
 fn unit(id: &str, body: &str) -> String {
     format!("---\nid: {id}\ntype: concept\ntitle: About {id}\n---\n\n{body}\n")
 }
@@ -124,10 +133,13 @@ fn is_sound(index: &Index) -> bool {
 }
 
 fn publish(plan: Plan) -> Report {
-    let dimensions = DIMENSIONS;
-    let embed = |text: &String| Embedding { vector: embed(text, dimensions), tokens: tokens_of(text) };
+    publish_or_fail(plan).unwrap()
+}
+
+fn publish_or_fail(plan: Plan) -> Result<Report, Error> {
+    let embed = |text: &String| Embedding { vector: embed(text, DIMENSIONS), tokens: tokens_of(text) };
     let embeddings = plan.texts().iter().map(embed).collect();
-    plan.publish(embeddings).unwrap()
+    plan.publish(embeddings)
 }
 
 /// What stands for the vectors of a text's tokens: some of every length up to several pieces.
@@ -710,6 +722,7 @@ fn readers_see_whole_generations_while_builders_publish() {
     bench.update();
     let done = std::sync::atomic::AtomicBool::new(false);
     std::thread::scope(|scope| {
+        let stop = SetOnDrop(&done);
         for _ in 0..3 {
             scope.spawn(|| {
                 // Each with an index of its own, as in separate processes.
@@ -737,7 +750,7 @@ fn readers_see_whole_generations_while_builders_publish() {
             }
             bench.update();
         }
-        done.store(true, std::sync::atomic::Ordering::Relaxed);
+        drop(stop);
     });
 }
 
@@ -1042,40 +1055,59 @@ fn a_graph_finds_what_the_exact_search_finds() {
     check(&open(100));
 }
 
+/// Set for the processes of the next test that only read: the brain's folder.
+const READ_BRAIN: &str = "NUGGET_TEST_READ_BRAIN";
+
+/// The readers are processes: SQLite's locks tell two connections of one process apart only as long as nobody deletes
+/// their file.
 #[test]
 fn readers_work_while_the_folder_is_deleted_repeatedly() {
+    if let Some(brain) = std::env::var_os(READ_BRAIN) {
+        return read_until_told_to_stop(&PathBuf::from(brain));
+    }
     let bench = Bench::new();
     bench.unit("a", "alpha");
     bench.update();
-    let over = std::sync::atomic::AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        let readers: Vec<_> = (0..3)
-            .map(|_| {
-                scope.spawn(|| {
-                    let mut answered = 0;
-                    while !over.load(std::sync::atomic::Ordering::SeqCst) {
-                        // A newly opened index, and one that was open before.
-                        let opened = Index::open(&bench.folder()).unwrap();
-                        assert!(opened.pin().unwrap().units_count() <= 1);
-                        assert!(bench.index.pin().unwrap().units_count() <= 1);
-                        answered += 1;
-                    }
-                    answered
-                })
-            })
-            .collect();
-        for _ in 0..60 {
-            let lock = store::BuilderLock::wait(&bench.folder()).unwrap();
-            // A reader may write a file again meanwhile.
-            while fs::remove_dir_all(bench.folder()).is_err() {}
-            drop(lock);
-            bench.update();
-        }
-        over.store(true, std::sync::atomic::Ordering::SeqCst);
-        for reader in readers {
-            assert!(reader.join().unwrap() > 0);
-        }
-    });
+    let spawn = |_| {
+        std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "tests::readers_work_while_the_folder_is_deleted_repeatedly", "--nocapture"])
+            .env(READ_BRAIN, bench.brain.root())
+            .stdout(std::process::Stdio::null())
+            .spawn()
+            .unwrap()
+    };
+    let readers: Vec<_> = (0..3).map(spawn).collect();
+    for _ in 0..60 {
+        let lock = store::BuilderLock::wait(&bench.folder()).unwrap();
+        // A reader may write a file again meanwhile.
+        while fs::remove_dir_all(bench.folder()).is_err() {}
+        drop(lock);
+        // A reader that was making the database may have opened the new one's log by its name. Then the build fails or
+        // finds damage, and the next one makes the database again.
+        let update = || {
+            publish_or_fail(bench.index.plan(&bench.brain, &model(), &Words, Mode::Changed, &mut |_| {})?)
+        };
+        let failed: Vec<_> = (0..5).map_while(|_| update().err()).collect();
+        assert!(failed.len() < 5, "{failed:?}");
+    }
+    fs::write(bench.brain.root().join("stop"), "").unwrap();
+    for mut reader in readers {
+        assert!(reader.wait().unwrap().success());
+    }
+}
+
+fn read_until_told_to_stop(brain: &std::path::Path) {
+    let folder = Brain::open(brain).unwrap().derived_folder();
+    let kept = Index::open(&folder).unwrap();
+    let mut answered = 0;
+    while !brain.join("stop").exists() {
+        // A newly opened index, and one that was open before.
+        let opened = Index::open(&folder).unwrap();
+        assert!(opened.pin().unwrap().units_count() <= 1);
+        assert!(kept.pin().unwrap().units_count() <= 1);
+        answered += 1;
+    }
+    assert!(answered > 0);
 }
 
 #[test]
