@@ -3,10 +3,16 @@
 //!
 //! Real sessions are cut from public repositories by `stress/extraction/sessions.py`; nothing of them is stored here.
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::{Context as _, Result, ensure};
-use extract::{ExtractionContext, Extractor as _, HeuristicExtractor, Known, Limits, build_questions};
+use async_trait::async_trait;
+use extract::{
+    Backend, BackendAnswer, BackendError, Cost, ExtractionContext, Extractor, FallbackExtractor,
+    HeuristicExtractor, Known, Limits, ModelExtractor, Question, build_questions,
+};
 use serde_json::{Value, json};
 use transcript::Conversation;
 
@@ -14,10 +20,24 @@ use transcript::Conversation;
 pub(crate) enum Extraction {
     /// Count the tokens that a model would be asked about each session; asks no model
     Tokens(Sessions),
+    /// Write each question that a model would be asked to DIR/SESSION.N.txt, to be answered in DIR/SESSION.N.json
+    Questions {
+        /// Where to write them
+        #[arg(long, value_name = "DIR")]
+        out: PathBuf,
+        #[command(flatten)]
+        sessions: Sessions,
+    },
     /// Print everything that the detectors find, with features and scores, as lines of JSON
     Candidates(Sessions),
     /// Print what is proposed of each session, as lines of JSON
-    Propose(Sessions),
+    Propose {
+        /// Read with the model's answers in this folder instead of the rules; sessions without one are left out
+        #[arg(long, value_name = "DIR")]
+        answers: Option<PathBuf>,
+        #[command(flatten)]
+        sessions: Sessions,
+    },
 }
 
 #[derive(clap::Args)]
@@ -36,12 +56,38 @@ pub(crate) fn run(command: &Extraction) -> Result<Value> {
             }
             Ok(())
         })?,
-        Extraction::Propose(sessions) => {
+        Extraction::Questions { out, sessions } => {
+            std::fs::create_dir_all(out)?;
+            sessions.for_each(|name, conversation| {
+                for (number, question) in questions(conversation).iter().enumerate() {
+                    let Question { system, tool, user, .. } = question;
+                    let text =
+                        format!("{system}\n\nThe input of `{}`:\n{}\n\n{user}\n", tool.name, tool.schema);
+                    std::fs::write(out.join(format!("{name}.{}.txt", number + 1)), text)?;
+                }
+                Ok(())
+            })?;
+        }
+        Extraction::Propose { answers, sessions } => {
             let runtime = tokio::runtime::Builder::new_current_thread().build()?;
             sessions.for_each(|name, conversation| {
+                let extractor: Box<dyn Extractor> = match answers {
+                    None => Box::new(HeuristicExtractor),
+                    Some(folder) => match RecordedAnswers::read(folder, name, conversation)? {
+                        None => return Ok(()),
+                        Some(answers) => {
+                            let model = ModelExtractor::new(Arc::new(answers), Limits::default());
+                            Box::new(FallbackExtractor::strict(Some(model), "no model"))
+                        }
+                    },
+                };
                 let context = ExtractionContext::default();
-                let extraction = runtime.block_on(HeuristicExtractor.extract(conversation, &context))?;
-                print_line(name, serde_json::to_value(extraction)?);
+                let extraction = runtime.block_on(extractor.extract(conversation, &context))?;
+                let mut line = serde_json::to_value(extraction)?;
+                if answers.is_some() {
+                    line["tokens"] = tokens(&questions(conversation)).into();
+                }
+                print_line(name, line);
                 Ok(())
             })?;
         }
@@ -54,16 +100,61 @@ fn print_line(session: &str, mut line: Value) {
     println!("{line}");
 }
 
+/// The questions that a model would be asked about a session; none if nobody spoke in it.
+fn questions(conversation: &Conversation) -> Vec<Question> {
+    match conversation.human_words().next() {
+        None => Vec::new(),
+        Some(_) => build_questions(conversation, &Known::default(), Limits::default()),
+    }
+}
+
+fn tokens(questions: &[Question]) -> usize {
+    questions.iter().map(Question::estimated_tokens).sum()
+}
+
+/// What a model answered about one session, by the question.
+struct RecordedAnswers(HashMap<String, Value>);
+
+impl RecordedAnswers {
+    /// Reads the answer to each part of a session; `None` if one of them is missing.
+    fn read(folder: &Path, session: &str, conversation: &Conversation) -> Result<Option<Self>> {
+        let mut answers = HashMap::new();
+        for (number, question) in questions(conversation).into_iter().enumerate() {
+            let path = folder.join(format!("{session}.{}.json", number + 1));
+            let Ok(text) = std::fs::read_to_string(&path) else { return Ok(None) };
+            let answer = serde_json::from_str(&text).with_context(|| path.display().to_string())?;
+            answers.insert(question.user, answer);
+        }
+        Ok((!answers.is_empty()).then_some(Self(answers)))
+    }
+}
+
+#[async_trait]
+impl Backend for RecordedAnswers {
+    fn name(&self) -> &'static str {
+        "recorded"
+    }
+
+    fn model(&self) -> &str {
+        "recorded"
+    }
+
+    async fn ask(&self, question: &Question) -> BackendAnswer {
+        let none = || BackendError::Permanent("there is no recorded answer to this".to_owned());
+        BackendAnswer { cost: Cost::Free, result: self.0.get(&question.user).cloned().ok_or_else(none) }
+    }
+}
+
 /// Counts the estimated tokens of all questions, with the instructions and the tool that each of them carries.
 fn count_tokens(args: &Sessions) -> Result<Value> {
     let mut sessions: Vec<usize> = Vec::new();
-    let mut questions = 0;
-    args.for_each(|_, conversation| {
-        // A model is not asked about a session in which nobody spoke.
-        if conversation.human_words().next().is_some() {
-            let asked = build_questions(conversation, &Known::default(), Limits::default());
-            questions += asked.len();
-            sessions.push(asked.iter().map(extract::Question::estimated_tokens).sum());
+    let mut count = 0;
+    args.for_each(|name, conversation| {
+        let questions = questions(conversation);
+        if !questions.is_empty() {
+            count += questions.len();
+            sessions.push(tokens(&questions));
+            print_line(name, json!({ "tokens": tokens(&questions) }));
         }
         Ok(())
     })?;
@@ -72,7 +163,7 @@ fn count_tokens(args: &Sessions) -> Result<Value> {
     let total: usize = sessions.iter().sum();
     Ok(json!({
         "sessions": sessions.len(),
-        "questions": questions,
+        "questions": count,
         "tokens_total": total,
         "tokens_mean": total / sessions.len(),
         "tokens_median": sessions[sessions.len() / 2],
