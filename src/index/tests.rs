@@ -1076,7 +1076,7 @@ fn readers_work_while_the_folder_is_deleted_repeatedly() {
             .spawn()
             .unwrap()
     };
-    let readers: Vec<_> = (0..3).map(spawn).collect();
+    let mut readers = Readers((0..3).map(spawn).collect());
     for _ in 0..60 {
         let lock = store::BuilderLock::wait(&bench.folder()).unwrap();
         // A reader may write a file again meanwhile.
@@ -1091,8 +1091,19 @@ fn readers_work_while_the_folder_is_deleted_repeatedly() {
         assert!(failed.len() < 5, "{failed:?}");
     }
     fs::write(bench.brain.root().join("stop"), "").unwrap();
-    for mut reader in readers {
+    for reader in &mut readers.0 {
         assert!(reader.wait().unwrap().success());
+    }
+}
+
+/// Ends with the test, whether it passes or not.
+struct Readers(Vec<std::process::Child>);
+
+impl Drop for Readers {
+    fn drop(&mut self) {
+        for reader in &mut self.0 {
+            reader.kill().and_then(|()| reader.wait()).unwrap();
+        }
     }
 }
 
