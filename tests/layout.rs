@@ -197,6 +197,7 @@ fn only_listed_files_start_processes() {
         "src/cli/commands/runtime.rs",
         // For their tests alone.
         "actors/testing/",
+        "src/index/tests.rs",
         "src/server/tests/",
     ];
     for file in files {
