@@ -3,12 +3,15 @@
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::{Arc, Mutex};
 
+use rustls::pki_types::PrivateKeyDer;
 use serde_json::json;
 use team::private_postgres::PrivatePostgres;
 use team_client::Login;
+use tokio_rustls::TlsAcceptor;
 
 use crate::mcp::Client;
 use crate::support::http::{read_request, serve_connections};
@@ -189,4 +192,76 @@ fn a_server_sends_traces_and_metrics_to_the_collector_that_the_environment_names
     {
         assert!(received.contains(sent), "{sent} is missing: {received}");
     }
+}
+
+/// What stands before a database that is asked over TLS: takes the request for TLS (protocol 3.0, `SSLRequest`) and passes
+/// what is inside on to a socket. Returns its port.
+fn serve_tls(certificate: &rcgen::Certificate, key: &rcgen::KeyPair, socket: PathBuf) -> u16 {
+    const SSL_REQUEST: [u8; 8] = [0, 0, 0, 8, 4, 210, 22, 47];
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = rustls::ServerConfig::builder_with_provider(provider);
+    let config = config.with_safe_default_protocol_versions().unwrap().with_no_client_auth();
+    let key = PrivateKeyDer::try_from(key.serialize_der()).unwrap();
+    let config = config.with_single_cert(vec![certificate.der().clone()], key).unwrap();
+    let acceptor = TlsAcceptor::from(Arc::new(config));
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let take = move |mut stream: TcpStream| {
+        let mut request = SSL_REQUEST;
+        stream.read_exact(&mut request)?;
+        if request != SSL_REQUEST {
+            return Ok(());
+        }
+        stream.write_all(b"S")?;
+        stream.set_nonblocking(true)?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
+        runtime.block_on(async {
+            let stream = tokio::net::TcpStream::from_std(stream)?;
+            let mut stream = acceptor.accept(stream).await?;
+            let mut database = tokio::net::UnixStream::connect(&socket).await?;
+            tokio::io::copy_bidirectional(&mut stream, &mut database).await.map(drop)
+        })
+    };
+    serve_connections(listener, || false, take);
+    port
+}
+
+#[test]
+fn a_database_over_tls_is_used_only_with_a_certificate_of_a_known_authority_for_its_name() {
+    if !has_postgres() {
+        return;
+    }
+    let folder = tempfile::Builder::new().prefix("nugget-").tempdir_in("/tmp").unwrap();
+    std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o711)).unwrap();
+    let programs = PrivatePostgres::find().unwrap();
+    let _postgres = PrivatePostgres::start(&programs, &folder.path().join("db")).unwrap();
+
+    let authority_key = rcgen::KeyPair::generate().unwrap();
+    let mut authority = rcgen::CertificateParams::new(Vec::new()).unwrap();
+    authority.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    let known = folder.path().join("authority.pem");
+    std::fs::write(&known, authority.self_signed(&authority_key).unwrap().pem()).unwrap();
+    let authority = rcgen::Issuer::new(authority, authority_key);
+    let key = rcgen::KeyPair::generate().unwrap();
+    let certificate = rcgen::CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
+    let certificate = certificate.signed_by(&key, &authority).unwrap();
+    let port = serve_tls(&certificate, &key, folder.path().join("db/.s.PGSQL.5432"));
+
+    let sandbox = Sandbox::new();
+    let migrate = |host: &str, authorities: Option<&Path>| {
+        let mut command = sandbox.command();
+        let url = format!("postgres://postgres@{host}:{port}/postgres?sslmode=verify-full");
+        command.args(["server", "migrate", "--database", &url]);
+        if let Some(authorities) = authorities {
+            command.env("SSL_CERT_FILE", authorities);
+        }
+        let output = command.output().unwrap();
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    for (host, authorities) in [("localhost", None), ("127.0.0.1", Some(&*known))] {
+        let (code, stderr) = migrate(host, authorities);
+        assert!(code == Some(1) && stderr.contains("certificate"), "{host}: {code:?} {stderr}");
+    }
+    let (code, stderr) = migrate("localhost", Some(&known));
+    assert_eq!(code, Some(0), "{stderr}");
 }
