@@ -2,10 +2,11 @@
 //!
 //! The encoder of BERT (Devlin et al., 2019: <https://arxiv.org/abs/1810.04805>) with 6 layers, and the mean of its token
 //! vectors (Reimers and Gurevych, 2019: <https://arxiv.org/abs/1908.10084>). The weights are read in place, from the bytes of the
-//! binary: nothing is loaded. Arithmetic is f32. It has no runtime, no graph and no state: any number of threads may share it.
+//! binary: nothing is loaded. Linear layers multiply
+//! integers, their inputs rounded to i16; all else is f32. It has no runtime, no graph and no state: any number of threads may share it.
 
 use crate::error::Error;
-use crate::math::{BLOCK, Panel, WIDTH, add, gelu, layer_norm, multiply, softmax, widen};
+use crate::math::{IntPanel, IntRows, Panel, WIDTH, add, gelu, layer_norm, multiply, softmax};
 use crate::onnx::{Kind, Tensor, tensors};
 
 /// The length of a token's vector.
@@ -44,9 +45,10 @@ struct Table {
     scales: Vec<f32>,
 }
 
-/// A linear layer: `[inputs, outputs]` weights, each an i8 times the output's scale.
+/// A linear layer: `[inputs, outputs]` weights, each an i8 times the output's scale; as `build.rs` has laid them out,
+/// `[outputs / WIDTH][inputs / 2]` panels.
 struct Linear {
-    weights: &'static [u8],
+    weights: &'static [IntPanel],
     scales: Vec<f32>,
     bias: Vec<f32>,
 }
@@ -99,11 +101,11 @@ impl MiniLm {
             (weight.len() == HIDDEN && bias.len() == HIDDEN).then_some(Norm { weight, bias })
         };
         let linear = |name: &str, inputs: usize| {
-            let weights = find(&format!("{name}.weight_t_q"), Kind::I8)?;
+            let weights = find(&format!("{name}.weight_t_q"), Kind::I8)?.as_chunks().0;
             let (scales, bias) = (floats(&format!("{name}.weight_t_s"))?, floats(&format!("{name}.bias"))?);
-            let fits = weights.len() == inputs * bias.len()
+            let fits = weights.len() * 2 * WIDTH == inputs * bias.len()
                 && scales.len() == bias.len()
-                && bias.len().is_multiple_of(BLOCK);
+                && bias.len().is_multiple_of(WIDTH);
             fits.then_some(Linear { weights, scales, bias })
         };
         let layer = |number: usize| {
@@ -177,23 +179,23 @@ impl Norm {
 }
 
 impl Linear {
-    /// `[rows, inputs]` to `[rows, outputs]`.
+    /// `[rows, inputs]` to `[rows, outputs]`. The inputs are rounded to i16 first.
     fn apply(&self, input: &[f32]) -> Vec<f32> {
         let outputs = self.bias.len();
-        let inputs = self.weights.len() / outputs;
-        let rows = input.len() / inputs;
-        let mut output = vec![0.0; rows * outputs];
-        let mut panels = vec![[0.0; WIDTH]; inputs * (BLOCK / WIDTH)];
-        for block in (0..outputs).step_by(BLOCK) {
-            widen(self.weights, outputs, block, &mut panels);
-            for (column, panel) in (block..).step_by(WIDTH).zip(panels.chunks_exact(inputs)) {
-                multiply(input, inputs, panel, &mut output[column..], outputs);
-            }
+        let pairs = self.weights.len() * WIDTH / outputs;
+        let input = IntRows::round(input, 2 * pairs);
+        let mut sums = vec![0; input.scales().len() * outputs];
+        for (column, panels) in (0..outputs).step_by(WIDTH).zip(self.weights.chunks_exact(pairs)) {
+            input.multiply(panels, &mut sums[column..], outputs);
         }
-        for row in output.chunks_exact_mut(outputs) {
-            for ((sum, scale), bias) in row.iter_mut().zip(&self.scales).zip(&self.bias) {
-                *sum = *sum * scale + bias;
-            }
+        let mut output = Vec::with_capacity(sums.len());
+        for (sums, input_scale) in sums.chunks_exact(outputs).zip(input.scales()) {
+            let weights = self.scales.iter().zip(&self.bias);
+            let row = sums
+                .iter()
+                .zip(weights)
+                .map(|(&sum, (scale, bias))| sum as f32 * (scale * input_scale) + bias);
+            output.extend(row);
         }
         output
     }

@@ -8,7 +8,7 @@ use ahash::AHashMap;
 use knowledge::CountTokens;
 use tokenizers::models::wordpiece::WordPiece;
 use tokenizers::{
-    DecoderWrapper, NormalizerWrapper, PostProcessor, PostProcessorWrapper, PreTokenizerWrapper,
+    DecoderWrapper, Model as _, NormalizerWrapper, PostProcessor, PostProcessorWrapper, PreTokenizerWrapper,
     Tokenizer as Inner, TokenizerImpl, TruncationDirection,
 };
 
@@ -99,10 +99,7 @@ impl Tokenizer {
             return Arc::clone(pieces);
         }
         // Not under the lock, so that other threads need not wait.
-        let pieces: Arc<[u32]> = match self.shared.inner.encode_fast(word, false) {
-            Ok(encoding) => encoding.get_ids().into(),
-            Err(_) => [].into(),
-        };
+        let pieces = self.pieces(word).unwrap_or_default();
         if keep {
             let mut words = self.shared.words.write().unwrap_or_else(PoisonError::into_inner);
             if words.len() >= WORDS_KEPT_MAX {
@@ -111,6 +108,17 @@ impl Tokenizer {
             words.insert(word.to_owned(), Arc::clone(&pieces));
         }
         pieces
+    }
+
+    fn pieces(&self, word: &str) -> tokenizers::Result<Arc<[u32]>> {
+        let Shared { inner, splits_at_punctuation, .. } = &*self.shared;
+        // BERT's tokenizer only lower-cases such a word before it cuts it.
+        if *splits_at_punctuation && !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_alphanumeric())
+        {
+            let tokens = inner.get_model().tokenize(&word.to_ascii_lowercase())?;
+            return Ok(tokens.iter().map(|token| token.id).collect());
+        }
+        Ok(inner.encode_fast(word, false)?.get_ids().into())
     }
 
     /// The model's table of word embeddings, or `None` if its file has none. The built-in table is read in place; the

@@ -26,7 +26,8 @@ fn the_built_in_model_gives_the_known_vector() {
         (384, 384, "all-MiniLM-L6-v2/w8")
     );
     for (x, known) in vector.iter().zip(known) {
-        assert!((x - known).abs() < 3e-6, "{x} is not {known} by {}", embedder.runtime());
+        // Inputs of linear layers are rounded to i16, which the ONNX Runtime does not do.
+        assert!((x - known).abs() < 2e-5, "{x} is not {known} by {}", embedder.runtime());
     }
 }
 
