@@ -14,6 +14,9 @@ const QUERY_PIECES_MAX: usize = 64;
 /// From this cosine on a wordpiece of a passage counts as one of the question: another form of the word, or a synonym.
 /// Unrelated wordpieces have .15 to .25 in the built-in model's table.
 const SAME_COSINE: f32 = 0.6;
+/// The weight of a stop word's token: less than that of a word which half of the passages hold, .7, with which passages that
+/// share only the question's frame come too near.
+const STOP_WORD_WEIGHT: f64 = 0.2;
 /// The weight of a match in a neighbouring passage, where a match in the passage itself has 1.
 const BESIDE_PART: f32 = 0.8;
 /// Two words of a question stand together in a passage if they are at most this many words apart.
@@ -113,12 +116,12 @@ impl QueryTerms {
         Self { pieces, pairs, rarest: (rarest / of_one).min(1.0), bm25_unit: 2.2 * of_one }
     }
 
-    /// The weight of each of these tokens of the question: the rarity of its word. A stop word has that of a word that
-    /// half of the passages hold.
+    /// The weight of each of these tokens of the question: the rarity of its word. A stop word has
+    /// [`STOP_WORD_WEIGHT`].
     pub(crate) fn token_weights(&self, ids: &[u32]) -> Vec<f32> {
         let of_piece =
             |id: &u32| self.pieces.iter().find(|(piece, _)| piece == id).map(|(_, rarity)| *rarity);
-        ids.iter().map(|id| of_piece(id).unwrap_or(std::f64::consts::LN_2) as f32).collect()
+        ids.iter().map(|id| of_piece(id).unwrap_or(STOP_WORD_WEIGHT) as f32).collect()
     }
 
     /// How well each text matches; `beside` gives for each text the numbers of its neighbours.

@@ -85,7 +85,7 @@ const RANK_HALF: f64 = 3.0;
 
 /// From this many words of the question on its tokens count less, and from the end of the range not at all: a long question
 /// names its subject in words of its own, and the mean over many tokens tells passages apart less well.
-const LATE_WORDS: std::ops::Range<f64> = 12.0..18.0;
+const LATE_WORDS: std::ops::Range<f64> = 10.0..16.0;
 
 /// A passage gets this part of what a passage near it has more, at this distance in the unit: an answer follows its
 /// question, and often shares no word with it.
@@ -161,21 +161,40 @@ pub(crate) fn rerank(
         .iter()
         .map(|rows| rows.iter().filter_map(|row| places.get(row).copied()).collect())
         .collect();
-    let are_code: Vec<bool> = records.iter().map(|chunk| code::is_code(&chunk.text)).collect();
-    let matches = query_terms.matches(&texts, &beside, token_model);
+    let are_code: Vec<bool> = records.par_iter().map(|chunk| code::is_code(&chunk.text)).collect();
+    let form = (!query.without.contains(&Signal::Form)).then(|| AnswerForm::of(&query.text));
+    let (mut matches, mut forms) = (Vec::new(), Vec::new());
+    // Other threads look at the texts while this one reads what else it needs of the index.
+    let read = rayon::in_place_scope(|scope| {
+        scope.spawn(|_| {
+            matches = query_terms.matches(&texts, &beside, token_model);
+            let prose = form.as_ref().map(|form| {
+                records.iter().zip(&are_code).map(|(record, is_code)| {
+                    if *is_code { Form::default() } else { form.of_passage(&record.text) }
+                })
+            });
+            forms = prose.map_or_else(|| vec![Form::default(); records.len()], Iterator::collect);
+        });
+        let late = token_similarities(snapshot, query, by_words, &records, &are_code, token_model)?;
+        let mut units: HashMap<UnitId, Option<UnitRecord>> = HashMap::new();
+        for record in &records {
+            if !units.contains_key(&record.unit) {
+                units.insert(record.unit.clone(), snapshot.unit(&record.unit)?);
+            }
+        }
+        Ok::<_, Error>((late, units))
+    });
+    let (late, units) = read?;
     let cosine = |row| vector.and_then(|vector| snapshot.similarity(row, vector)).unwrap_or(0.0);
     let cosines: Vec<f64> = rows.iter().map(|row| cosine(*row)).collect();
     let cosine_ranks = ranks(&cosines);
-    let late = token_similarities(snapshot, query, by_words, &records, &are_code, token_model)?;
     let periods = if query.without.contains(&Signal::Dates) {
         Vec::new()
     } else {
         dates::periods(&query.text, query.now)
     };
-    let form = (!query.without.contains(&Signal::Form)).then(|| AnswerForm::of(&query.text));
     let words_ranks = ranks(&matches.iter().map(|matched| matched.words).collect::<Vec<_>>());
     let subject = Subject::find(snapshot, analysis)?;
-    let mut units: HashMap<UnitId, Option<UnitRecord>> = HashMap::new();
     let mut scored = Vec::with_capacity(records.len());
     for (at, (record, text)) in records.into_iter().zip(&texts).enumerate() {
         let (mut neighbour, mut nearer_neighbour) = (0.0_f64, 0.0_f64);
@@ -184,14 +203,9 @@ pub(crate) fn rerank(
             let cosine = places.get(row).map_or_else(|| cosine(*row), |&place| cosines[place]);
             nearer_neighbour = nearer_neighbour.max(cosine - cosines[at].max(0.0));
         }
-        if !units.contains_key(&record.unit) {
-            units.insert(record.unit.clone(), snapshot.unit(&record.unit)?);
-        }
         let unit = units.get(&record.unit).and_then(Option::as_ref);
         let dated = if periods.is_empty() { 0.0 } else { nearness(&periods, text, unit) };
-        let form = form.as_ref().filter(|_| !are_code[at]);
-        let Form { speaker, time, asks } =
-            form.map_or_else(Form::default, |form| form.of_passage(&record.text));
+        let Form { speaker, time, asks } = forms[at];
         let trust = unit.map_or(1.0, |unit| trust(unit, query.now));
         let features = Features {
             cosine: cosines[at],
