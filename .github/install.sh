@@ -4,7 +4,7 @@
 #   sh install.sh OWNER/NAME [VERSION]
 #
 # downloads the archive for this machine from the releases of that GitHub repository, checks its SHA-256 digest against
-# the release's SHA256SUMS, and puts the program into ~/.local/bin (NUGGET_INSTALL_DIR). NUGGET_DOWNLOAD_URL names another
+# the release's SHA256SUMS, and puts the programs into ~/.local/bin (NUGGET_INSTALL_DIR). NUGGET_DOWNLOAD_URL names another
 # place that holds the archive and SHA256SUMS.
 set -eu
 
@@ -57,10 +57,12 @@ get "$url/$archive" "$work/$archive" || fail "cannot get $url/$archive"
 
 tar xzf "$work/$archive" -C "$work"
 mkdir -p "$folder"
-# A new file that takes the old one's place: a running nugget keeps its own.
-cp "$work/${archive%.tar.gz}/nugget" "$folder/.nugget.new"
-chmod 755 "$folder/.nugget.new"
-mv "$folder/.nugget.new" "$folder/nugget"
+for program in nugget nugget-guard; do
+    # A new file that takes the old one's place: a running nugget keeps its own.
+    cp "$work/${archive%.tar.gz}/$program" "$folder/.$program.new"
+    chmod 755 "$folder/.$program.new"
+    mv "$folder/.$program.new" "$folder/$program"
+done
 echo "installed $("$folder/nugget" --version) as $folder/nugget"
 case ":$PATH:" in
     *":$folder:"*) echo "next: nugget init" ;;

@@ -96,9 +96,15 @@ impl Sandbox {
     }
 
     pub(crate) fn command(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(self.binary());
+        let mut command = self.command_of(&self.binary());
+        command.args(args);
         command
-            .args(args)
+    }
+
+    /// Any program, in this sandbox.
+    pub(crate) fn command_of(&self, program: &Path) -> Command {
+        let mut command = Command::new(program);
+        command
             .env_clear()
             .env("PATH", std::env::var_os("PATH").unwrap_or_default())
             .env("HOME", &self.path)

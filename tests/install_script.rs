@@ -13,7 +13,8 @@ fn make_release(folder: &Path) {
         name=nugget-9.9.9-$1-unknown-linux-gnu
         mkdir "$name"
         printf '#!/bin/sh\necho nugget 9.9.9\n' > "$name/nugget"
-        chmod 755 "$name/nugget"
+        printf '#!/bin/sh\n' > "$name/nugget-guard"
+        chmod 755 "$name/nugget" "$name/nugget-guard"
         tar czf "$name.tar.gz" "$name"
         sha256sum "$name.tar.gz" > SHA256SUMS
     "#;
@@ -38,7 +39,7 @@ fn a_release_is_installed_when_its_digest_is_right() {
     let output = install(folder.path(), &into);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     assert!(String::from_utf8_lossy(&output.stdout).starts_with("installed nugget 9.9.9 as "));
-    assert!(into.join("nugget").is_file());
+    assert!(into.join("nugget").is_file() && into.join("nugget-guard").is_file());
 }
 
 #[test]

@@ -120,7 +120,11 @@ server='{"name":"nugget","version":"not installed"}'
 how='nugget, the memory of earlier sessions, is not installed on this machine: its plugin is here, its program is not. Nothing can be looked up. Tell the developer to install the program (README of the repository that the plugin is from, section Install), or to set NUGGET_BIN to its path, then to run `nugget init` and start a new session.'
 tool='{"name":"get_relevant_context","description":"Search the reviewed lessons, decisions, bugs and rules of earlier sessions. Call it first, before planning, debugging or editing code: it takes milliseconds and saves solving a problem twice. Returns quoted passages with unit ids.","inputSchema":{"type":"object","properties":{"task_description":{"type":"string","description":"What you are about to do, naming the libraries, errors and files involved"},"files":{"type":"array","items":{"type":"string"},"description":"Paths of the task"},"budget_tokens":{"type":"integer","description":"Most tokens to return, 100-16000"},"depth":{"enum":["summary","standard","deep"],"description":"How much of each unit"}},"required":["task_description"]},"annotations":{"readOnlyHint":true,"destructiveHint":false,"openWorldHint":false},"_meta":{"anthropic/alwaysLoad":true,"anthropic/maxResultSizeChars":200000}}'
 
-find_program && exec "$program" "$@"
+if find_program; then
+  # This hook runs at every action, and has a program of its own, which starts faster.
+  [ "$1" = guard ] && [ -x "$program-guard" ] && exec "$program-guard"
+  exec "$program" "$@"
+fi
 case $1 in
   serve)
     echo 'nugget: program not found; install it, or set NUGGET_BIN to its path' >&2

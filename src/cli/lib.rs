@@ -221,8 +221,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let arguments: Vec<OsString> = arguments.into_iter().collect();
     // This hook runs at every action: the definition of all commands and the log take longer than its work.
     if arguments.len() == 2 && arguments[1] == "guard" {
-        let context = context::Context::new(None, 0, false);
-        return exit_code(commands::guard::GuardArgs {}.run(context).map(|()| ExitCode::SUCCESS), &arguments);
+        return run_guard();
     }
     let parsed = command()
         .try_get_matches_from(&arguments)
@@ -241,6 +240,14 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         },
     };
     exit_code(result, &arguments)
+}
+
+/// Runs the hook before an action and after a failure, as `nugget guard` does. It links nothing of the other commands.
+pub fn run_guard() -> ExitCode {
+    system::allocator::configure();
+    // Whatever is wrong, the action goes on.
+    let _ = commands::guard::GuardArgs {}.run(context::Context::new(None, 0, false));
+    ExitCode::SUCCESS
 }
 
 /// Whether the client runs this command as a hook, with a message on stdin.

@@ -77,6 +77,9 @@ pub(crate) fn run(args: &GuardBenchArgs, binary: &Path, seed: u64) -> Result<Val
         ),
         input("s", "PostToolUseFailure", "Bash", json!({"command": "cargo test"})),
     ];
+    // As the plugin's script runs it.
+    let program = binary.with_file_name("nugget-guard");
+    let hook = |input: &Value| run_hook(&sandbox, &program, input);
     let (mut true_process, mut own_process) = (Durations::default(), Durations::default());
     let (mut nothing, mut told, mut again) =
         (Durations::default(), Durations::default(), Durations::default());
@@ -84,7 +87,7 @@ pub(crate) fn run(args: &GuardBenchArgs, binary: &Path, seed: u64) -> Result<Val
         true_process.measure_ok(|| Ok(Command::new("true").status()?.success()))?;
         // The same program, which ends as soon as it has begun.
         own_process.measure_ok(|| {
-            let mut command = sandbox.command(&["guard"]);
+            let mut command = sandbox.command_of(&program);
             Ok(command
                 .env("NUGGET_DISABLE", "1")
                 .stdin(Stdio::null())
@@ -92,12 +95,12 @@ pub(crate) fn run(args: &GuardBenchArgs, binary: &Path, seed: u64) -> Result<Val
                 .status()?
                 .success())
         })?;
-        let output = nothing.measure(|| hook(&sandbox, &silent[round % silent.len()]))?;
+        let output = nothing.measure(|| hook(&silent[round % silent.len()]))?;
         ensure!(output.is_empty(), "nothing bears on that: {output}");
         let speak = bash(&format!("t-{round}"), "git subcommand2 x");
-        let output = told.measure(|| hook(&sandbox, &speak))?;
+        let output = told.measure(|| hook(&speak))?;
         ensure!(output.contains("guarded-2"), "the unit is told: {output}");
-        let output = again.measure(|| hook(&sandbox, &speak))?;
+        let output = again.measure(|| hook(&speak))?;
         ensure!(output.is_empty(), "twice: {output}");
     }
     let mut at_once = Durations::default();
@@ -108,7 +111,7 @@ pub(crate) fn run(args: &GuardBenchArgs, binary: &Path, seed: u64) -> Result<Val
             let speak = bash(&format!("u-{round}-{nth}"), "git subcommand2 x");
             let is_told = (round * args.at_once + nth).is_multiple_of(10);
             let input = if is_told { &speak } else { &silent[nth % silent.len()] };
-            let output = one.measure(|| hook(&sandbox, input))?;
+            let output = one.measure(|| hook(input))?;
             ensure!(output.is_empty() != is_told, "{output}");
             Ok(one)
         };
@@ -134,8 +137,8 @@ pub(crate) fn run(args: &GuardBenchArgs, binary: &Path, seed: u64) -> Result<Val
     }))
 }
 
-fn hook(sandbox: &Sandbox, input: &Value) -> Result<String> {
-    let mut child = sandbox.command(&["guard"]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+fn run_hook(sandbox: &Sandbox, program: &Path, input: &Value) -> Result<String> {
+    let mut child = sandbox.command_of(program).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
     let mut stdin = child.stdin.take().context("no stdin")?;
     stdin.write_all(format!("{input}\n").as_bytes())?;
     let output = child.wait_with_output()?;
