@@ -2,8 +2,8 @@
 //!
 //! The encoder of BERT (Devlin et al., 2019: <https://arxiv.org/abs/1810.04805>) with 6 layers, and the mean of its token
 //! vectors (Reimers and Gurevych, 2019: <https://arxiv.org/abs/1908.10084>). The weights are read in place, from the bytes of the
-//! binary: nothing is loaded. Linear layers multiply
-//! integers, their inputs rounded to i16; all else is f32. It has no runtime, no graph and no state: any number of threads may share it.
+//! binary: nothing is loaded. Linear layers multiply integers, their inputs rounded to i16; all else is f32. It has no runtime,
+//! no graph and no state: any number of threads may share it.
 
 use crate::error::Error;
 use crate::math::{IntPanel, IntRows, Panel, WIDTH, add, gelu, layer_norm, multiply, softmax};
