@@ -3,7 +3,6 @@
 
 use std::path::Path;
 
-#[allow(dead_code, unreachable_pub, reason = "the crate uses all of it")]
 mod onnx;
 
 /// `math::WIDTH`.
