@@ -31,7 +31,9 @@ use crate::{code, dates, learned};
 ///
 /// Tried, and not kept: the headers of the enclosing class and function in each passage of code (.787 to .761 on code: the
 /// passage that declares the class is lost among its methods); words that occur beside the question's, in the corpus or in
-/// the best passages (up on one set, down on another); the words that a passage begins with (.0002); the scores of the unit's other passages; the neighbours' tokens.
+/// the best passages (up on one set, down on another); the words that a passage begins with (.0002); the scores of the unit's
+/// other passages; the neighbours' tokens; the mean of the question's vector and that of its words without stop words (.754 to
+/// .751).
 const BY_MEANING_AND_WORDS: Weights = Weights {
     cosine: 2.4,
     cosine_rank: 0.06,
