@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::path::PathBuf;
-use std::process::{Output, Stdio};
+use std::process::{Command, Output, Stdio};
 
 use serde_json::{Value, json};
 
@@ -61,12 +61,14 @@ impl Fixture {
         })
     }
 
+    /// Runs the hook's own program, as the plugin's script does.
     fn run(&self, input: &str, variables: &[(&str, &str)]) -> Output {
+        self.run_as(self.sandbox.command_of(env!("CARGO_BIN_EXE_nugget-guard")), input, variables)
+    }
+
+    fn run_as(&self, mut hook: Command, input: &str, variables: &[(&str, &str)]) -> Output {
         use std::io::Write as _;
-        let mut child = self
-            .sandbox
-            .command()
-            .arg("guard")
+        let mut child = hook
             .envs(variables.iter().copied())
             .stdin(std::process::Stdio::piped())
             .stdout(std::process::Stdio::piped())
@@ -132,6 +134,20 @@ fn an_action_hears_the_units_that_bear_on_it_once_a_session() {
     let status = fixture.sandbox.json(["status", "--json"]);
     assert_eq!(status["guard"], json!({"told": 3, "held": 0}));
     assert!(fixture.sandbox.ok(["status"]).contains("told 3 units and held 0 actions in 7 days"));
+}
+
+#[test]
+fn the_command_guard_says_the_same_as_its_program() {
+    let fixture = Fixture::new();
+    let edit =
+        json!({"file_path": fixture.project().join("src/queue/a.rs"), "old_string": "a", "new_string": "b"});
+    let said =
+        ["s", "t"].map(|session| fixture.input(session, "PreToolUse", "Edit", edit.clone()).to_string());
+    let program = fixture.run(&said[0], &[]).stdout;
+    let mut command = fixture.sandbox.command();
+    command.arg("guard");
+    assert!(!program.is_empty());
+    assert_eq!(String::from_utf8(fixture.run_as(command, &said[1], &[]).stdout), String::from_utf8(program));
 }
 
 #[test]

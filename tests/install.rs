@@ -654,6 +654,26 @@ fn run_plugin_script(
 }
 
 #[test]
+fn the_guard_has_a_program_of_its_own_where_it_lies_beside_nugget() {
+    let sandbox = Sandbox::new();
+    let program = sandbox.path().join("bin/nugget");
+    fs::create_dir_all(program.parent().unwrap()).unwrap();
+    let write = |name: &str| {
+        let path = program.with_file_name(name);
+        fs::write(&path, format!("#!/bin/sh\necho {name} $*\n")).unwrap();
+        fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    };
+    let run = |argument: &str| {
+        run_plugin_script(&sandbox, argument, "", &[("NUGGET_BIN", program.to_str().unwrap())]).1
+    };
+    write("nugget");
+    assert_eq!(run("guard"), "nugget guard\n");
+    write("nugget-guard");
+    assert_eq!(run("guard"), "nugget-guard\n");
+    assert_eq!(run("user-prompt"), "nugget user-prompt\n");
+}
+
+#[test]
 fn a_missing_program_is_reported_once_in_one_line() {
     let sandbox = Sandbox::new();
     let begins = r#"{"hook_event_name": "SessionStart", "source": "startup"}"#;

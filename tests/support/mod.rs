@@ -61,7 +61,12 @@ impl Sandbox {
     }
 
     pub(crate) fn command(&self) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_nugget"));
+        self.command_of(env!("CARGO_BIN_EXE_nugget"))
+    }
+
+    /// Another program, in this sandbox.
+    pub(crate) fn command_of(&self, program: &str) -> Command {
+        let mut command = Command::new(program);
         command
             .env_clear()
             .env("PATH", std::env::var_os("PATH").unwrap_or_default())
