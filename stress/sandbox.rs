@@ -60,13 +60,17 @@ impl Sandbox {
         Ok(sandbox)
     }
 
-    /// Copies the binary.
+    /// Copies the binary, and the hook's own program if it lies beside it.
     pub(crate) fn without_brain(binary: &Path) -> Result<Self> {
         let folder = tempfile::Builder::new().prefix("nugget-stress-").tempdir()?;
         let path = fs::canonicalize(folder.path())?;
         let sandbox = Self { folder: Some(folder), path, variables: Vec::new(), user: None };
         fs::create_dir(sandbox.path("bin"))?;
         fs::copy(binary, sandbox.binary()).with_context(|| format!("cannot copy {}", binary.display()))?;
+        let guard = binary.with_file_name("nugget-guard");
+        if guard.exists() {
+            fs::copy(guard, sandbox.path("bin/nugget-guard"))?;
+        }
         Ok(sandbox)
     }
 
