@@ -184,18 +184,18 @@ impl Linear {
         let outputs = self.bias.len();
         let pairs = self.weights.len() * WIDTH / outputs;
         let input = IntRows::round(input, 2 * pairs);
-        let mut sums = vec![0; input.scales().len() * outputs];
+        let rows = input.scales().len();
+        let (mut sums, mut output) = (vec![0; rows * WIDTH], vec![0.0; rows * outputs]);
         for (column, panels) in (0..outputs).step_by(WIDTH).zip(self.weights.chunks_exact(pairs)) {
-            input.multiply(panels, &mut sums[column..], outputs);
-        }
-        let mut output = Vec::with_capacity(sums.len());
-        for (sums, input_scale) in sums.chunks_exact(outputs).zip(input.scales()) {
-            let weights = self.scales.iter().zip(&self.bias);
-            let row = sums
-                .iter()
-                .zip(weights)
-                .map(|(&sum, (scale, bias))| sum as f32 * (scale * input_scale) + bias);
-            output.extend(row);
+            input.multiply(panels, &mut sums, WIDTH);
+            let (scales, bias) = (&self.scales[column..][..WIDTH], &self.bias[column..][..WIDTH]);
+            let of_rows = output.chunks_exact_mut(outputs).zip(sums.chunks_exact(WIDTH)).zip(input.scales());
+            for ((output, sums), input_scale) in of_rows {
+                let output = &mut output[column..][..WIDTH];
+                for at in 0..WIDTH {
+                    output[at] = sums[at] as f32 * (scales[at] * input_scale) + bias[at];
+                }
+            }
         }
         output
     }
