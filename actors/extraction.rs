@@ -8,12 +8,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use archive::Archive;
+use archive::{Archive, ModelFindings};
 use extract::{ExtractionContext, Known, KnownUnit};
 use index::Index;
 use jiff::Timestamp;
 use knowledge::unit::is_unreviewed;
-use knowledge::{Candidate, Domain, UnitId};
+use knowledge::{Candidate, CodeRecord, Domain, UnitId};
 use queue::{Claim, Stage};
 use transcript::Conversation;
 use transcript::redact::redact;
@@ -83,8 +83,9 @@ impl ExtractionWorker {
             };
             Failure::new(class, error_chain(&error))
         })?;
-        if let Some(archive) = setup.archive.as_ref().filter(|_| !extraction.topics.is_empty()) {
-            note_topics(archive.path.clone(), conversation.session_id.clone(), extraction.topics).await;
+        if let Some(archive) = &setup.archive {
+            let session = conversation.session_id.clone();
+            note_findings(archive.path.clone(), session, extraction.topics, extraction.records).await;
         }
         let (mut candidates, mut rejected) = (Vec::new(), extraction.rejected);
         for rejected in &mut rejected {
@@ -115,14 +116,26 @@ impl ExtractionWorker {
     }
 }
 
-/// Leaves to the archive what a model says that the session was about. An attempt that is repeated says the same once
-/// more, which changes nothing; no capture waits or fails because of the archive.
-async fn note_topics(archive: PathBuf, session: String, topics: Vec<extract::Topic>) {
-    let topics: Vec<(String, Vec<String>)> =
-        topics.into_iter().map(|topic| (redact(&topic.summary).into_owned(), topic.lines)).collect();
-    let noted = run_blocking(move || Archive::open(&archive)?.note_topics(&session, &topics)).await;
+/// Leaves to the archive what a model says that the session was about, and why code is as it is. An attempt that is
+/// repeated says the same once more, which changes nothing; no capture waits or fails because of the archive.
+async fn note_findings(
+    archive: PathBuf,
+    session: String,
+    topics: Vec<extract::Topic>,
+    mut records: Vec<CodeRecord>,
+) {
+    for CodeRecord { path, symbol, summary, detail, alternatives, .. } in &mut records {
+        let texts = [path, symbol, detail].into_iter().flatten().chain(alternatives).chain([summary]);
+        texts.for_each(redact_in_place);
+    }
+    let topics = topics.into_iter().map(|topic| (redact(&topic.summary).into_owned(), topic.lines)).collect();
+    let findings = ModelFindings { topics, records };
+    if findings.is_empty() {
+        return;
+    }
+    let noted = run_blocking(move || Archive::open(&archive)?.note_findings(&session, &findings)).await;
     if let Err(error) = noted {
-        tracing::warn!(error = error_chain(&error), "failed to note what a session was about");
+        tracing::warn!(error = error_chain(&error), "failed to note what a model says of a session");
     }
 }
 

@@ -490,7 +490,7 @@ fn measure(args: &ScaleArgs, binary: &Path, seed: u64) -> Result<Value> {
                 }
             })
             .collect();
-        archive.replace_records(&session, Derivation::Rules, &records)?;
+        archive.replace_records(&session, &records)?;
     }
     let now = Timestamp::now();
     let place = Place { project: &project.key, root: &project.path };

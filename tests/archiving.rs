@@ -20,6 +20,25 @@ pub(crate) struct Machine {
     pub(crate) sandbox: Sandbox,
 }
 
+/// Hands over a session as the hook does.
+pub(crate) fn end_session(sandbox: &Sandbox, transcript: &Path, cwd: &Path) {
+    let line = json!({
+        "session_id": transcript.file_stem().unwrap().to_string_lossy(), "transcript_path": transcript,
+        "cwd": cwd, "hook_event_name": "SessionEnd", "reason": "other",
+    });
+    let output = sandbox.run_with_input(&["capture-session"], format!("{line}\n").as_bytes());
+    assert!(output.status.success(), "{output:?}");
+}
+
+pub(crate) fn wait_until_idle(sandbox: &Sandbox) {
+    wait_until("the worker has done its work", || {
+        let status = sandbox.json(["status", "--json"]);
+        let queue = &status["queue"];
+        let is_done = ["queued", "running", "retrying"].iter().all(|state| queue[*state] == 0);
+        is_done && status["drainer"]["running"] == false
+    });
+}
+
 impl Machine {
     pub(crate) fn new() -> Self {
         let mut sandbox = Sandbox::with_brain();
@@ -59,14 +78,8 @@ impl Machine {
         path
     }
 
-    /// What the client does when a session ends.
     pub(crate) fn end_session(&self, transcript: &Path, cwd: &Path) {
-        let line = json!({
-            "session_id": transcript.file_stem().unwrap().to_string_lossy(), "transcript_path": transcript,
-            "cwd": cwd, "hook_event_name": "SessionEnd", "reason": "other",
-        });
-        let output = self.sandbox.run_with_input(&["capture-session"], format!("{line}\n").as_bytes());
-        assert!(output.status.success(), "{output:?}");
+        end_session(&self.sandbox, transcript, cwd);
     }
 
     /// Ends a session and waits until the worker has done all there is to do.
@@ -77,12 +90,7 @@ impl Machine {
     }
 
     pub(crate) fn wait_until_idle(&self) {
-        wait_until("the worker has done its work", || {
-            let status = self.sandbox.json(["status", "--json"]);
-            let queue = &status["queue"];
-            let is_done = ["queued", "running", "retrying"].iter().all(|state| queue[*state] == 0);
-            is_done && status["drainer"]["running"] == false
-        });
+        wait_until_idle(&self.sandbox);
     }
 
     pub(crate) fn archive(&self) -> Archive {

@@ -6,7 +6,9 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
+use crate::archiving::{end_session, wait_until_idle};
 use crate::support::Sandbox;
+use crate::support::messages_api::{KEY, MessagesApi, Reply};
 
 const SESSION: &str = "5a3b7c1e-0000-4000-8000-000000000001";
 const RATES: &str = "pub fn rate(currency: &str) -> f64 {\n    // The bank publishes at four in the afternoon.\n    cached_rate(currency)\n}\n";
@@ -143,6 +145,61 @@ fn a_reviewed_unit_is_told_of_its_file_and_records_only_where_there_is_none() {
     assert!(deep.to_string().contains("Please cache the exchange rates in src/rates.rs."), "{deep}");
     let two = shop.sandbox.json(["context", &file, &shop.file("src"), "--json"]);
     assert_eq!(two["answers"].as_array().unwrap().len(), 2);
+}
+
+#[test]
+fn a_model_that_reads_a_session_says_why_its_code_is_as_it_is() {
+    let mut shop = Shop::new();
+    let file = shop.file("src/rates.rs");
+    let key = "aB3dE5fG7hJ9kL2mN4pQ6rS8tU1vW3xY5zA7";
+    let written = file.clone();
+    let api = MessagesApi::start(move |request| {
+        assert!(request.body["tools"][0]["input_schema"]["properties"]["records"].is_object());
+        let record = |scope: &str, summary: &str| json!({ "type": "decision", "scope": scope, "summary": summary, "confidence": 0.8, "reference": [1] });
+        let mut told = record(&written, "Rates are cached until four, when the bank publishes.");
+        told["symbol"] = json!("rate");
+        told["alternatives"] = json!(["a request for each price"]);
+        told["detail"] = json!(format!("The bank's limit is ten requests a day, API_KEY={key}."));
+        let records = json!([
+            told,
+            record("src/lib.rs", "The module stays public for the importer."),
+            record("src/never_there.rs", "This file is not in the project."),
+            record("/etc/hosts", "This file is not in the project either."),
+            record(".", "Prices are numbers with two digits everywhere."),
+        ]);
+        Reply::Call(json!({ "units": [], "records": records }))
+    });
+    let variables = [("ANTHROPIC_API_KEY", KEY), ("NUGGET_MODEL_URL", &api.url)];
+    shop.sandbox.variables.extend(variables.map(|(name, value)| (name.to_owned(), value.to_owned())));
+    let transcript = shop.sandbox.path().join(format!(".claude/projects/-shop/{SESSION}.jsonl"));
+    end_session(&shop.sandbox, &transcript, &shop.folder);
+    wait_until_idle(&shop.sandbox);
+    shop.sandbox.ok(["sessions", "sync"]);
+
+    let by_model = |path: &str, all: &[&str]| -> Vec<Value> {
+        let arguments = [&["context", path, "--json"], all].concat();
+        let answer = shop.sandbox.json(&arguments);
+        let nuggets = answer["nuggets"].as_array().unwrap().clone();
+        nuggets.into_iter().filter(|nugget| nugget["derivation"] == json!("model")).collect()
+    };
+    let found = by_model(&file, &["--type", "decision", "--depth", "deep"]);
+    let told = &found[0];
+    assert_eq!(told["summary"], "Rates are cached until four, when the bank publishes.", "{found:?}");
+    assert_eq!((&told["symbol"], &told["reviewed"]), (&json!("rate"), &json!(false)));
+    assert_eq!(told["alternatives"], json!(["a request for each price"]));
+    assert!(told["sourcePrompt"].as_str().unwrap().starts_with("Please cache"), "{told}");
+    assert!(told["detail"].as_str().unwrap().contains("[redacted") && !told.to_string().contains(key));
+    let all = by_model(&shop.file("src"), &["--all", "--budget", "9000"]);
+    let mut places: Vec<&str> = all.iter().map(|nugget| nugget["scope"].as_str().unwrap()).collect();
+    places.sort_unstable();
+    assert_eq!(places, ["src/lib.rs", "src/rates.rs", "workspace"], "only what is in the project");
+    let shown = shop.sandbox.ok(["context", &file, "--type", "decision"]);
+    assert!(shown.contains("session 5a3b7c1e by a model's reading"), "{shown}");
+    assert!(shown.lines().all(|line| line.chars().count() <= 80), "{shown}");
+
+    shop.sandbox.ok(["sessions", "forget", SESSION]);
+    let bytes = fs::read(shop.sandbox.path().join("state/nugget/archive.db")).unwrap();
+    assert!(memchr::memmem::find(&bytes, b"when the bank publishes").is_none());
 }
 
 #[test]

@@ -67,6 +67,7 @@ mod feedback;
 mod filter;
 mod links;
 mod memories;
+mod model_findings;
 mod overview;
 mod project;
 mod reader;
@@ -95,6 +96,7 @@ pub use feedback::{
 };
 pub use filter::Filter;
 pub use memories::{Embedded, Memory, MemoryQuery, MemoryVectors, NewMemory, Said, UnembeddedMemory};
+pub use model_findings::ModelFindings;
 pub use overview::{DayStats, Excerpt, FileCount, ModelStats, ProjectContext, Stats, Thread, ToolStats};
 pub use project::{Project, current_branch};
 pub use record::{Message, MessageId, MessageKind, Request, Role, SessionFacts, ToolResult, ToolUse};

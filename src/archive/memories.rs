@@ -213,7 +213,7 @@ impl Archive {
     }
 
     /// Replaces the memories of a session, and links those that say the same as others of the project. Nothing is
-    /// stored if the session was deleted or has grown since it was read. Returns how many are stored.
+    /// stored if the session was deleted, has grown, or was said more of since it was read. Returns how many are stored.
     ///
     /// # Errors
     /// When the archive cannot be written.
@@ -224,9 +224,9 @@ impl Archive {
         embedded: Option<&Embedded<'_>>,
     ) -> Result<usize, Error> {
         self.write(|transaction| {
-            let sql =
-                "UPDATE sessions SET remembered = messages WHERE id = ?1 AND session = ?2 AND messages = ?3";
-            let params = params![session.row, session.id, session.messages as i64];
+            let sql = "UPDATE sessions SET remembered = messages
+                WHERE id = ?1 AND session = ?2 AND messages = ?3 AND remembered = ?4";
+            let params = params![session.row, session.id, session.messages as i64, session.remembered];
             if transaction.prepare_cached(sql)?.execute(params)? == 0 {
                 return Ok(0);
             }
@@ -260,56 +260,6 @@ impl Archive {
             note_change(transaction, &session.project)?;
             Ok(stored)
         })
-    }
-
-    /// Notes what a model says that a session was about, beside what it said before of the same session, and has the
-    /// session's memories made again. The session need not be archived yet; one that a person had deleted is left out.
-    ///
-    /// # Errors
-    /// When the archive cannot be written.
-    pub fn note_topics(&self, session: &str, topics: &[(String, Vec<String>)]) -> Result<(), Error> {
-        self.write(|transaction| {
-            let forgotten = "SELECT EXISTS (SELECT 1 FROM forgotten WHERE session = ?1)";
-            if transaction.prepare_cached(forgotten)?.query_row([session], |row| row.get(0))? {
-                return Ok(());
-            }
-            let mut added = 0;
-            for (summary, lines) in topics {
-                let lines = serde_json::to_string(lines).unwrap_or_default();
-                added += transaction
-                    .prepare_cached("INSERT OR IGNORE INTO model_topics VALUES (?1, ?2, ?3, ?4)")?
-                    .execute(params![session, &digest(summary)[..], summary, lines])?;
-            }
-            if added > 0 {
-                transaction
-                    .prepare_cached("UPDATE sessions SET remembered = -1 WHERE session = ?1")?
-                    .execute([session])?;
-            }
-            Ok(())
-        })
-    }
-
-    /// What a model said that a session was about, each with the numbers of the messages that it rests on.
-    ///
-    /// # Errors
-    /// When the archive cannot be read.
-    pub fn noted_topics(&self, session: &Session) -> Result<Vec<(String, Vec<i64>)>, Error> {
-        let connection = self.connection()?;
-        let mut statement =
-            connection.prepare_cached("SELECT summary, lines FROM model_topics WHERE session = ?1")?;
-        let mut rows = statement.query([&session.id])?;
-        let mut message = connection.prepare_cached("SELECT id FROM messages_meta WHERE uuid = ?1")?;
-        let mut topics = Vec::new();
-        while let Some(row) = rows.next()? {
-            let lines: Vec<String> = serde_json::from_str(&row.get::<_, String>(1)?).unwrap_or_default();
-            let mut turns = Vec::new();
-            for line in lines {
-                let uuid = MessageId::parse(&line).0;
-                turns.extend(message.query_row([&uuid[..]], |row| row.get::<_, i64>(0)).optional()?);
-            }
-            topics.push((row.get(0)?, turns));
-        }
-        Ok(topics)
     }
 
     /// Finds memories.
@@ -643,7 +593,7 @@ fn is_forgotten(transaction: &Transaction<'_>, project: &str, summary: &str) -> 
 }
 
 /// Of a summary, whatever its case and spaces.
-fn digest(summary: &str) -> [u8; 16] {
+pub(crate) fn digest(summary: &str) -> [u8; 16] {
     MessageId::digest(canonical(summary).as_bytes()).0
 }
 

@@ -5,6 +5,7 @@ use std::fmt;
 use jiff::Timestamp;
 use rusqlite::types::Value;
 use rusqlite::{Row, params, params_from_iter};
+use serde::Serialize;
 
 use crate::Session;
 use crate::error::Error;
@@ -13,15 +14,21 @@ use crate::sessions::{COLUMNS, read_session, time};
 use crate::store::{Archive, Texts};
 
 /// What a record rests on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Derivation {
     /// Rules, without a model.
+    #[default]
     Rules,
     /// A model that has read the session.
     Model,
 }
 
 impl Derivation {
+    fn named(name: &str) -> Self {
+        if name == Self::Model.as_str() { Self::Model } else { Self::Rules }
+    }
+
     /// Its name in the table.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -40,6 +47,8 @@ impl fmt::Display for Derivation {
 /// A record that is to be stored.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct NewRecord {
+    /// What it rests on.
+    pub derivation: Derivation,
     /// The type, as in front matter.
     pub kind: String,
     /// The file or folder within the project; empty for all of it.
@@ -73,8 +82,6 @@ pub struct Record {
     pub session: String,
     /// The client that the session ran in.
     pub source: String,
-    /// What it rests on: `rules`, `model`.
-    pub derivation: String,
     /// What it says.
     pub record: NewRecord,
     /// The newest record of the same place and type, if another session has a newer one.
@@ -247,29 +254,19 @@ impl Archive {
         Ok(statement.query_map(params![ending, limit as i64], read_session)?.collect::<Result<_, _>>()?)
     }
 
-    /// Replaces the records of a session that have this derivation. Waits for no other writer: SQLite lets one in at a
-    /// time. Nothing is stored for a session that was deleted meanwhile.
+    /// Replaces the records of a session. Waits for no other writer: SQLite lets one in at a time. Nothing is stored if
+    /// the session was deleted, or if there was something new to make records of, since it was read.
     ///
     /// # Errors
     /// When the archive cannot be written.
-    pub fn replace_records(
-        &self,
-        session: &Session,
-        derivation: Derivation,
-        records: &[NewRecord],
-    ) -> Result<(), Error> {
+    pub fn replace_records(&self, session: &Session, records: &[NewRecord]) -> Result<(), Error> {
         self.write(|transaction| {
-            let exists = "SELECT count(*) FROM sessions WHERE id = ?1 AND session = ?2";
-            let exists: i64 = transaction
-                .prepare_cached(exists)?
-                .query_row(params![session.row, session.id], |row| row.get(0))?;
-            if exists == 0 {
+            let sql = "UPDATE sessions SET derived = ?4 WHERE id = ?1 AND session = ?2 AND derived = ?3";
+            let params = params![session.row, session.id, session.derived, session.messages as i64];
+            if transaction.prepare_cached(sql)?.execute(params)? == 0 {
                 return Ok(());
             }
-            let name = derivation.as_str();
-            transaction
-                .prepare_cached("DELETE FROM records WHERE session = ?1 AND derivation = ?2")?
-                .execute(params![session.row, name])?;
+            transaction.prepare_cached("DELETE FROM records WHERE session = ?1")?.execute([session.row])?;
             let sql =
                 "INSERT INTO records (session, project, derivation, type, path, symbol, summary, detail,
                     alternatives, confidence, sha256, prompt, at_ms, stale_after_ms)
@@ -279,7 +276,7 @@ impl Archive {
                 insert.execute(params![
                     session.row,
                     session.project,
-                    name,
+                    record.derivation.as_str(),
                     record.kind,
                     record.path,
                     record.symbol,
@@ -292,11 +289,6 @@ impl Archive {
                     record.at.as_millisecond(),
                     record.stale_after.map(Timestamp::as_millisecond),
                 ])?;
-            }
-            if derivation == Derivation::Rules {
-                transaction
-                    .prepare_cached("UPDATE sessions SET derived = ?2 WHERE id = ?1")?
-                    .execute(params![session.row, session.messages as i64])?;
             }
             Ok(())
         })
@@ -437,6 +429,7 @@ fn select(
 fn read_record(row: &Row<'_>) -> rusqlite::Result<Record> {
     let alternatives: String = row.get(9)?;
     let record = NewRecord {
+        derivation: Derivation::named(&row.get::<_, String>(3)?),
         kind: row.get(4)?,
         path: row.get(5)?,
         symbol: row.get(6)?,
@@ -453,7 +446,6 @@ fn read_record(row: &Row<'_>) -> rusqlite::Result<Record> {
         id: row.get(0)?,
         session: row.get(1)?,
         source: row.get(2)?,
-        derivation: row.get(3)?,
         record,
         rank: row.get(15)?,
         superseded_by: row.get(16)?,

@@ -203,7 +203,9 @@ fn delete(transaction: &Transaction<'_>, session: &Session, is_forgotten: bool) 
         transaction
             .execute("UPDATE extraction_state SET session = NULL WHERE session = ?1", [session.row])?;
     }
-    transaction.execute("DELETE FROM model_topics WHERE session = ?1", [&session.id])?;
+    for table in ["model_topics", "model_records"] {
+        transaction.execute(&format!("DELETE FROM {table} WHERE session = ?1"), [&session.id])?;
+    }
     transaction.execute("DELETE FROM sessions WHERE id = ?1", [session.row])?;
     Ok(())
 }

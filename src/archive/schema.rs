@@ -1,7 +1,7 @@
 //! The tables. Times are milliseconds since the epoch; ids of messages are the 16 bytes of their `uuid`.
 
 /// Each migrates the tables from the previous version; the first creates them.
-pub(crate) const MIGRATIONS: [&str; 4] = [INITIAL, RECORDS, FEEDBACK, MEMORIES];
+pub(crate) const MIGRATIONS: [&str; 5] = [INITIAL, RECORDS, FEEDBACK, MEMORIES, MODEL_RECORDS];
 
 const INITIAL: &str = "
 CREATE TABLE sessions (
@@ -329,6 +329,16 @@ CREATE TABLE model_topics (
     digest  BLOB NOT NULL,                    -- of the summary
     summary TEXT NOT NULL,
     lines   TEXT NOT NULL,                    -- the `uuid`s that it rests on, as JSON
+    PRIMARY KEY (session, digest)
+) WITHOUT ROWID;
+";
+
+const MODEL_RECORDS: &str = "
+-- Why code is as it is, as a model that has read a session puts it; beside `model_topics`, and for the same reasons.
+CREATE TABLE model_records (
+    session TEXT NOT NULL,                    -- the client's id
+    digest  BLOB NOT NULL,                    -- of what it says
+    record  TEXT NOT NULL,                    -- JSON
     PRIMARY KEY (session, digest)
 ) WITHOUT ROWID;
 ";

@@ -59,6 +59,12 @@ pub struct Session {
     pub transcript: String,
     #[serde(skip)]
     pub(crate) row: i64,
+    /// Of how many messages its records were made; negative, and another number each time, when they must be made again.
+    #[serde(skip)]
+    pub(crate) derived: i64,
+    /// The same of its memories.
+    #[serde(skip)]
+    pub(crate) remembered: i64,
 }
 
 impl Session {
@@ -142,7 +148,8 @@ pub struct Related {
 
 pub(crate) const COLUMNS: &str = "s.id, s.session, s.parent, s.source, s.project, s.path, s.cwd, s.branch,
     s.client_version, s.model, s.title, s.first_prompt, s.started_ms, s.ended_ms, s.messages, s.prompts, s.answers,
-    s.tool_uses, s.transcript, (SELECT count(*) FROM file_modifications f WHERE f.session = s.id)";
+    s.tool_uses, s.transcript, (SELECT count(*) FROM file_modifications f WHERE f.session = s.id),
+    s.derived, s.remembered";
 
 pub(crate) fn read_session(row: &Row<'_>) -> rusqlite::Result<Session> {
     Ok(Session {
@@ -168,6 +175,8 @@ pub(crate) fn read_session(row: &Row<'_>) -> rusqlite::Result<Session> {
         files: row.get(19)?,
         tokens: Tokens::default(),
         cost_microdollars: 0,
+        derived: row.get(20)?,
+        remembered: row.get(21)?,
     })
 }
 

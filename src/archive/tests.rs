@@ -9,11 +9,13 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use jiff::{Timestamp, tz::TimeZone};
+use knowledge::{CodeRecord, UnitType};
 use transcript::Exclude;
 
 use crate::{
     Archive, ClaudeCode, Codex, Derivation, Embedded, Error, Filter, Markers, MemoryQuery, MessageKind,
-    NewMemory, Project, Role, SearchQuery, SearchResults, Session, ShownMessage, SyncSettings, SyncSummary,
+    ModelFindings, NewMemory, Project, Role, SearchQuery, SearchResults, Session, ShownMessage, SyncSettings,
+    SyncSummary,
 };
 
 const MARKERS: Markers<'static> = Markers { before: "[", after: "]" };
@@ -1458,6 +1460,46 @@ fn a_line_that_is_rewritten_makes_its_memories_again() {
     home.write("s1", &[home.prompt(1, "what else is wanted, longer than before")]);
     home.sync();
     assert_eq!(home.archive.unremembered(None, 10).unwrap().len(), 1);
+}
+
+#[test]
+fn what_a_model_says_while_records_are_made_is_not_lost() {
+    let home = Home::new();
+    home.write("s1", &[home.prompt(1, "cache the exchange rates")]);
+    home.sync();
+    let record = |summary: &str| CodeRecord {
+        kind: UnitType::Decision,
+        path: None,
+        symbol: None,
+        summary: summary.to_owned(),
+        detail: None,
+        alternatives: vec!["files".to_owned()],
+        confidence: 0.8,
+        lines: vec!["no such line".to_owned()],
+    };
+    let say = |summary: &str| {
+        let records = vec![record(summary)];
+        home.archive.note_findings("s1", &ModelFindings { records, ..ModelFindings::default() }).unwrap();
+    };
+    let pending = || home.archive.underived(10).unwrap();
+    say("Rates are cached until four.");
+    let read = pending().remove(0);
+    say("Rates have four digits.");
+    home.archive.replace_records(&read, &[]).unwrap();
+    assert_eq!(pending().len(), 1, "it was read before the second one was said");
+    let read = pending().remove(0);
+    assert_eq!(home.archive.noted_records(&read).unwrap().len(), 2);
+    home.archive.replace_records(&read, &[]).unwrap();
+    assert_eq!(pending(), []);
+    say("Rates have four digits.");
+    assert_eq!(pending(), [], "it is known");
+    let topics = vec![("Rates are cached.".to_owned(), vec![])];
+    let read = home.archive.unremembered(None, 10).unwrap().remove(0);
+    home.archive.note_findings("s1", &ModelFindings { topics, ..ModelFindings::default() }).unwrap();
+    assert_eq!(home.archive.replace_memories(&read, &[], None).unwrap(), 0);
+    home.archive.forget("s1", Duration::from_secs(5)).unwrap();
+    say("Rates are cached until five.");
+    assert!(!home.holds("until five") && !home.holds("until four"));
 }
 
 #[test]

@@ -397,9 +397,9 @@ impl<'t> PieceWriter<'t> {
             self.transaction.prepare_cached(sql)?.execute(params)?;
         }
         // What was derived of the old text is derived again.
-        let sql = "UPDATE sessions SET derived = -1, first_prompt = iif(first_prompt = ?2, ?3, first_prompt)
+        let sql = "UPDATE sessions SET derived = min(derived, 0) - 1, first_prompt = iif(first_prompt = ?2, ?3, first_prompt)
             WHERE id = ?1";
-        let shared = "UPDATE sessions SET remembered = -1
+        let shared = "UPDATE sessions SET remembered = min(remembered, 0) - 1
             WHERE id = ?1 OR id IN (SELECT session FROM shared_messages WHERE message = ?2)";
         self.transaction.prepare_cached(shared)?.execute(params![session, row])?;
         let start = one_line(block.part(content), FIRST_PROMPT_CHARS_MAX);

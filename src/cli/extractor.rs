@@ -8,8 +8,8 @@ use actors::{ApiBudget, ModelReranker};
 use brain::config::Origin;
 use brain::{Config, StatePaths};
 use extract::{
-    Backend, ClaudeCode, Extractor, FallbackExtractor, HeuristicExtractor, Limits, ModelApi, ModelExtractor,
-    claude_code,
+    AlsoAsked, Backend, ClaudeCode, Extractor, FallbackExtractor, HeuristicExtractor, Limits, ModelApi,
+    ModelExtractor, claude_code,
 };
 use llm::Api;
 use queue::Budget;
@@ -120,7 +120,10 @@ pub(crate) fn limits(config: &Config) -> Limits {
     Limits {
         part_tokens: config.number("extract.part_tokens") as usize,
         output_tokens_max: config.number("extract.output_tokens_max") as u32,
-        topics: archive::recalls_memories(config),
+        also_asked: AlsoAsked {
+            topics: archive::recalls_memories(config),
+            records: archive::is_enabled(config),
+        },
         ..Limits::default()
     }
 }

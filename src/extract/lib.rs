@@ -29,7 +29,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use knowledge::{Candidate, Rejected};
+use knowledge::{Candidate, CodeRecord, Rejected};
 use serde::{Deserialize, Serialize};
 use transcript::Conversation;
 
@@ -59,6 +59,7 @@ pub use model_api::ModelApi;
 pub use model_extractor::{
     Backend, BackendAnswer, BackendError, Cost, Limits, ModelExtractor, Question, build_questions,
 };
+pub use prompt::AlsoAsked;
 pub use sentences::{Sentence, split_sentences};
 
 /// Finds knowledge in a conversation.
@@ -147,6 +148,9 @@ pub struct Extraction {
     /// What the session was about, topic by topic, if a model was asked.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub topics: Vec<Topic>,
+    /// Why code is as it is, if a model was asked.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub records: Vec<CodeRecord>,
     /// Why there is no candidate; `None` if there is one.
     #[serde(rename = "nothing")]
     pub empty_reason: Option<String>,

@@ -18,7 +18,8 @@ use crate::condense::{Condensed, Part, estimate_tokens};
 use crate::filter::{self, reject};
 use crate::ledger::{Ledger, LedgerError, Reserved, Spending};
 use crate::parse::{self, ParsedAnswer};
-use crate::{Error, Extraction, ExtractionContext, Known, prompt};
+use crate::prompt::{self, AlsoAsked};
+use crate::{Error, Extraction, ExtractionContext, Known};
 
 /// A way to ask a model.
 #[async_trait]
@@ -129,8 +130,8 @@ pub struct Limits {
     /// After this time the capture goes back to the queue and continues with the next part in its next turn: an actor
     /// that does not answer for long counts as hung.
     pub read_time_max: Duration,
-    /// Whether the model is also asked what the session was about, topic by topic, in the same answer.
-    pub topics: bool,
+    /// What the model is asked beside units, in the same answer.
+    pub also_asked: AlsoAsked,
 }
 
 impl Default for Limits {
@@ -139,7 +140,7 @@ impl Default for Limits {
             part_tokens: 40_000,
             output_tokens_max: 8_192,
             read_time_max: Duration::from_secs(300),
-            topics: false,
+            also_asked: AlsoAsked::default(),
         }
     }
 }
@@ -230,7 +231,8 @@ impl ModelExtractor {
         let count = parts.len();
         let mut jobs: VecDeque<PartJob> =
             parts.into_iter().map(|part| PartJob { part, is_half: false }).collect();
-        let (mut candidates, mut rejected, mut topics) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut candidates, mut rejected) = (Vec::new(), Vec::new());
+        let (mut topics, mut records) = (Vec::new(), Vec::new());
         let (mut unread_events, mut reasons) = (Vec::new(), Vec::new());
         let mut is_over_budget = false;
         let (mut number, mut asked) = (0, 0);
@@ -248,6 +250,7 @@ impl ModelExtractor {
                     asked += usize::from(is_new);
                     candidates.extend(answer.candidates);
                     topics.extend(answer.topics);
+                    records.extend(answer.records);
                     for Rejected { title, reason } in answer.rejected {
                         reject(&mut rejected, &title, &reason);
                     }
@@ -287,7 +290,7 @@ impl ModelExtractor {
             ),
         });
         let extractor = self.backend.name().to_owned();
-        let extraction = Extraction { candidates, rejected, topics, empty_reason, extractor };
+        let extraction = Extraction { candidates, rejected, topics, records, empty_reason, extractor };
         Ok(ModelReading { extraction, unread_events, reasons, is_over_budget })
     }
 
@@ -428,7 +431,7 @@ fn build_question(
     let user = redact(&prompt::user(conversation, condensed, part, place, known)).into_owned();
     Question {
         system: prompt::SYSTEM,
-        tool: prompt::tool(limits.topics),
+        tool: prompt::tool(limits.also_asked),
         user,
         output_tokens_max: limits.output_tokens_max,
     }

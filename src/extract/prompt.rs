@@ -1,7 +1,7 @@
 //! The prompt: constant instructions, then one part of the session, quoted.
 
 use knowledge::text::one_line;
-use knowledge::{OverlapKind, Relation, UnitType};
+use knowledge::{CodeRecord, OverlapKind, Relation, UnitType};
 use llm::Tool;
 use serde_json::json;
 use transcript::Conversation;
@@ -22,6 +22,8 @@ const DOMAINS_MAX: usize = 60;
 
 /// The most topics of one part of a session.
 pub(crate) const TOPICS_MAX: usize = 8;
+/// The most records of one part of a session.
+pub(crate) const RECORDS_MAX: usize = 12;
 
 /// The system prompt. It must never contain anything from a session.
 pub(crate) const SYSTEM: &str = "\
@@ -62,10 +64,57 @@ session is later than that unit and showed it to be wrong or outdated, `same` wh
 
 Write in English. Never write a password, key, token or personal name. A `[redacted: …]` stays out.";
 
+/// What a model is asked beside units, in the same answer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AlsoAsked {
+    /// What the session was about, topic by topic.
+    pub topics: bool,
+    /// Why the code is as it is.
+    pub records: bool,
+}
+
 /// The tool with the schema of the answer, which is checked again by `parse`.
-pub(crate) fn tool(topics: bool) -> Tool {
+pub(crate) fn tool(also: AlsoAsked) -> Tool {
+    let names = |types: &[UnitType]| types.iter().map(|kind| kind.as_str().to_owned()).collect::<Vec<_>>();
     let mut tool = units_tool();
-    if topics {
+    if also.records {
+        tool.schema["properties"]["records"] = json!({
+            "type": "array",
+            "maxItems": RECORDS_MAX,
+            "description": "Why the code is as it is: what one who is about to change a file should hear, also where it \
+                holds for this file only. What must hold, what surprises, what was chosen or turned down and why. Nothing \
+                that the code shows by itself; empty when there is nothing.",
+            "items": {
+                "type": "object",
+                "properties": {
+                    "type": { "type": "string", "enum": names(&UnitType::OF_CODE) },
+                    "summary": {
+                        "type": "string",
+                        "description": format!("one sentence of at most {} characters", CodeRecord::SUMMARY_CHARS_MAX)
+                    },
+                    "detail": { "type": "string", "description": "one to three sentences more, if they are needed" },
+                    "scope": {
+                        "type": "string",
+                        "description": "the path of the file or folder, as in the transcript; left out for the whole project"
+                    },
+                    "symbol": { "type": "string", "description": "the function, type or constant in that file" },
+                    "alternatives": {
+                        "type": "array",
+                        "items": { "type": "string" },
+                        "description": "what was considered instead, in a few words each"
+                    },
+                    "confidence": { "type": "number", "minimum": 0, "maximum": 1 },
+                    "reference": {
+                        "type": "array",
+                        "items": { "type": "integer" },
+                        "description": "the numbers in [brackets] of the events that it rests on, at least one"
+                    }
+                },
+                "required": ["type", "summary", "confidence", "reference"]
+            }
+        });
+    }
+    if also.topics {
         tool.schema["properties"]["memories"] = json!({
             "type": "array",
             "maxItems": TOPICS_MAX,

@@ -33,6 +33,34 @@ pub struct Candidate {
     pub overlap: Option<Overlap>,
 }
 
+/// Why code is as it is, as a model that has read a session puts it. It is no candidate: nobody reviews it, and it never
+/// leaves the machine.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CodeRecord {
+    /// One of [`UnitType::OF_CODE`].
+    #[serde(rename = "type")]
+    pub kind: UnitType,
+    /// The file or folder as the session named it; `None` for all of the project.
+    pub path: Option<String>,
+    /// A name in the file.
+    pub symbol: Option<String>,
+    /// One sentence.
+    pub summary: String,
+    /// One to three sentences more.
+    pub detail: Option<String>,
+    /// What was considered instead.
+    pub alternatives: Vec<String>,
+    /// From 0 to 1.
+    pub confidence: f64,
+    /// The `uuid`s of the lines that it rests on; at least one.
+    pub lines: Vec<String>,
+}
+
+impl CodeRecord {
+    /// The longest summary, in characters.
+    pub const SUMMARY_CHARS_MAX: usize = 120;
+}
+
 /// How a candidate overlaps with a unit of the brain.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Overlap {

@@ -26,7 +26,7 @@ pub mod unit;
 pub mod value;
 pub mod wikilink;
 
-pub use candidate::{Candidate, Evidence, Overlap, OverlapKind, Rejected};
+pub use candidate::{Candidate, CodeRecord, Evidence, Overlap, OverlapKind, Rejected};
 pub use document::{Document, FrontMatterError};
 pub use document_merge::merge_documents;
 pub use embedding::Embedding;

@@ -144,6 +144,18 @@ impl UnitType {
     /// The types that are proposed as units from a session.
     pub const PROPOSED: [Self; 5] = [Self::Pattern, Self::Concept, Self::Decision, Self::Bug, Self::Belief];
 
+    /// The types of records of code: what one asks of a file before changing it.
+    pub const OF_CODE: [Self; 8] = [
+        Self::Constraint,
+        Self::Caveat,
+        Self::Tuning,
+        Self::Decision,
+        Self::Rejection,
+        Self::Workaround,
+        Self::Intent,
+        Self::Dependency,
+    ];
+
     /// How much a unit of this type matters to someone who is about to change what it is about, from 0 to 1: first what
     /// must not be broken, then what was chosen and why, last what merely was.
     pub fn priority(&self) -> f64 {

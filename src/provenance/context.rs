@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::path::Path;
 
-use archive::{Archive, RecordQuery};
+use archive::{Archive, Derivation, RecordQuery};
 use jiff::Timestamp;
 use knowledge::{Scope, Unit, UnitType, unit::is_retired};
 use rusqlite::{Connection, params};
@@ -88,6 +88,9 @@ pub struct AnsweredItem {
     pub detail: Option<String>,
     /// The file, folder or name that it bears on, or `workspace`.
     pub scope: String,
+    /// The name in the file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub symbol: Option<String>,
     /// From 0 to 1.
     pub confidence: f64,
     /// When it was learned.
@@ -105,6 +108,9 @@ pub struct AnsweredItem {
     pub alternatives: Vec<String>,
     /// Whether a person has reviewed it.
     pub reviewed: bool,
+    /// What an unreviewed one rests on: `rules`, or a `model` that has read the session.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub derivation: Option<Derivation>,
     /// Whether it may no longer hold.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub stale: bool,
@@ -179,6 +185,8 @@ pub fn answer(
 fn answered(packed: PackedItem) -> AnsweredItem {
     let PackedItem { item, has_detail, prompt } = packed;
     AnsweredItem {
+        symbol: item.symbol.clone(),
+        derivation: item.derivation,
         scope: item.path.or(item.symbol).unwrap_or_else(|| "workspace".to_owned()),
         detail: item.detail.filter(|_| has_detail),
         alternatives: if has_detail { item.alternatives } else { Vec::new() },
@@ -226,6 +234,7 @@ fn of_records(question: &Question, place: Place<'_>, archive: &Archive) -> Resul
             stale_after: record.stale_after,
             alternatives: record.alternatives,
             is_reviewed: false,
+            derivation: Some(record.derivation),
             session: Some(found.session),
             agent: found.source,
             sha256: record.sha256,
@@ -279,6 +288,7 @@ pub fn unit_item(unit: &Unit, scope: Option<&Scope>, rank: Option<f64>) -> Item 
         stale_after: unit.stale_after,
         alternatives: unit.alternatives.clone(),
         is_reviewed: true,
+        derivation: None,
         session: None,
         agent: unit.source.clone(),
         superseded_by: None,

@@ -1,19 +1,19 @@
-//! Makes records of a session by rules, without a model: what was wanted, for which files, and what a person corrected.
+//! Makes records of a session: by rules what was wanted, for which files, and what a person corrected; and of what a
+//! model said that has read it, as far as it is about files that are there.
 
 use std::path::Path;
 
 use archive::{Archive, ChangedFile, Derivation, NewRecord, Session, Turn};
 use jiff::{SignedDuration, Timestamp};
-use knowledge::UnitType;
 use knowledge::text::one_line;
+use knowledge::{CodeRecord, UnitType};
 
 use crate::edits::file_edits;
 use crate::stale::file_digest;
 
-/// The longest summary, in characters.
-pub const SUMMARY_CHARS_MAX: usize = 120;
 const DETAIL_CHARS_MAX: usize = 200;
 const FILES_MAX: usize = 100;
+const BY_MODEL_MAX: usize = 40;
 const INTENT_CONFIDENCE: f64 = 0.6;
 const FILE_INTENT_CONFIDENCE: f64 = 0.5;
 const TUNING_CONFIDENCE: f64 = 0.65;
@@ -36,14 +36,76 @@ pub fn derive_pending(
         if is_cancelled() {
             break;
         }
-        let records = derive(&session, &archive.turns(&session)?, &archive.changed_files(&session)?);
-        archive.replace_records(&session, Derivation::Rules, &records)?;
+        let (turns, files) = (archive.turns(&session)?, archive.changed_files(&session)?);
+        let mut records = by_model(&session, &turns, &files, archive.noted_records(&session)?);
+        records.extend(derive(&session, &turns, &files));
+        archive.replace_records(&session, &records)?;
         done += 1;
     }
     Ok(done)
 }
 
-/// Makes the records of a session. Reads the files that it changed, for their digests.
+/// The records that a model made, each with the prompt that came before what it rests on. One about a file that the
+/// session did not change and the project does not have is left out: the model may have misread its name.
+fn by_model(
+    session: &Session,
+    turns: &[Turn],
+    files: &[ChangedFile],
+    noted: Vec<(CodeRecord, Vec<i64>)>,
+) -> Vec<NewRecord> {
+    let ended = session.ended.or(session.started).unwrap_or_default();
+    let record = |(noted, messages): (CodeRecord, Vec<i64>)| {
+        let first = messages.into_iter().min()?;
+        let turn = turns.iter().rev().find(|turn| turn.prompt.is_some_and(|prompt| prompt <= first));
+        let (path, sha256) = match &noted.path {
+            None => (String::new(), None),
+            Some(named) => {
+                let path = place(named, &session.path)?;
+                let on_disk = Path::new(&session.path).join(&path);
+                let change =
+                    files.iter().find(|file| within(&file.path, &session.path).as_ref() == Some(&path));
+                let last = change.map_or(ended, |change| change.last.unwrap_or(ended));
+                if change.is_none() && !on_disk.exists() {
+                    return None;
+                }
+                (path, settled_digest(&on_disk, last))
+            }
+        };
+        Some(NewRecord {
+            derivation: Derivation::Model,
+            kind: noted.kind.to_string(),
+            symbol: noted.symbol.filter(|_| !path.is_empty()),
+            path,
+            summary: noted.summary,
+            detail: noted.detail,
+            alternatives: noted.alternatives,
+            confidence: noted.confidence,
+            sha256,
+            prompt: turn.and_then(|turn| turn.prompt),
+            at: turn.and_then(|turn| turn.at).unwrap_or(ended),
+            stale_after: None,
+        })
+    };
+    // Of a long session the last ones: they are what it ended with.
+    let mut records: Vec<NewRecord> = noted.into_iter().filter_map(record).collect();
+    records.sort_by_key(|record| record.at);
+    records.split_off(records.len().saturating_sub(BY_MODEL_MAX))
+}
+
+/// The path within a project's folder of what a model named, absolutely or not; empty for the folder itself.
+fn place(named: &str, root: &str) -> Option<String> {
+    let named = named.trim_end_matches(['/', '\\']);
+    if named == root.trim_end_matches(['/', '\\']) || named.is_empty() || named == "." {
+        return Some(String::new());
+    }
+    let is_absolute = named.starts_with(['/', '\\']) || named.get(1..3).is_some_and(|drive| drive == ":\\");
+    match is_absolute {
+        true => within(named, root),
+        false => within(&format!("{root}/{}", named.trim_start_matches("./")), root),
+    }
+}
+
+/// Makes the records of a session by rules. Reads the files that it changed, for their digests.
 pub fn derive(session: &Session, turns: &[Turn], files: &[ChangedFile]) -> Vec<NewRecord> {
     let ended = session.ended.or(session.started).unwrap_or_default();
     let is_subagent = session.parent.is_some();
@@ -88,7 +150,7 @@ pub fn derive(session: &Session, turns: &[Turn], files: &[ChangedFile]) -> Vec<N
                 kind: UnitType::Tuning.to_string(),
                 summary: one_line(
                     &format!("a person changed what the model wrote in {path}"),
-                    SUMMARY_CHARS_MAX,
+                    CodeRecord::SUMMARY_CHARS_MAX,
                 ),
                 confidence: TUNING_CONFIDENCE,
                 ..base.clone()
@@ -99,7 +161,7 @@ pub fn derive(session: &Session, turns: &[Turn], files: &[ChangedFile]) -> Vec<N
         let wanted = change.as_ref().and_then(|change| change.intent.clone());
         records.push(NewRecord {
             kind: UnitType::Intent.to_string(),
-            summary: one_line(&format!("{verb} {path}"), SUMMARY_CHARS_MAX),
+            summary: one_line(&format!("{verb} {path}"), CodeRecord::SUMMARY_CHARS_MAX),
             detail: wanted.map(|wanted| format!("for: {wanted}")),
             confidence: FILE_CONFIDENCE,
             prompt: change.and_then(|change| change.prompt),
@@ -183,7 +245,7 @@ pub fn intent(prompt: &str) -> Option<String> {
         word.chars().skip(1).any(char::is_uppercase) || word.contains(['_', '.', '(', '`'])
     });
     let text = if is_name { rest.to_owned() } else { first + letters.as_str() };
-    Some(one_line(&text, SUMMARY_CHARS_MAX))
+    Some(one_line(&text, CodeRecord::SUMMARY_CHARS_MAX))
 }
 
 /// Whether a prompt names a file: by its path, a part of it with a `/`, or its name with an ending.
@@ -234,7 +296,25 @@ mod tests {
         for (prompt, expected) in cases {
             assert_eq!(intent(prompt).as_deref(), expected, "{prompt}");
         }
-        assert!(intent(&"word ".repeat(100)).unwrap().chars().count() <= SUMMARY_CHARS_MAX);
+        assert!(intent(&"word ".repeat(100)).unwrap().chars().count() <= CodeRecord::SUMMARY_CHARS_MAX);
+    }
+
+    #[test]
+    fn a_place_is_within_the_project() {
+        let cases = [
+            ("/home/you/shop/src/a.rs", Some("src/a.rs")),
+            ("src/a.rs", Some("src/a.rs")),
+            ("./src/", Some("src")),
+            (".", Some("")),
+            ("/home/you/shop/", Some("")),
+            ("/home/you/shopping/a.rs", None),
+            ("../blog/a.rs", None),
+            ("/etc/passwd", None),
+        ];
+        for (named, expected) in cases {
+            assert_eq!(place(named, "/home/you/shop").as_deref(), expected, "{named}");
+        }
+        assert_eq!(place(r"C:\shop\src\a.rs", r"C:\shop").as_deref(), Some("src/a.rs"));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! What an answer is made of, and what is asked.
 
+use archive::Derivation;
 use jiff::Timestamp;
 use knowledge::UnitType;
 use serde::Serialize;
@@ -29,6 +30,8 @@ pub struct Item {
     pub alternatives: Vec<String>,
     /// Whether a person has reviewed it.
     pub is_reviewed: bool,
+    /// What an unreviewed one rests on; `None` for a unit.
+    pub derivation: Option<Derivation>,
     /// The session that it comes from.
     pub session: Option<String>,
     /// The client of the session, or the unit's source.
@@ -59,6 +62,7 @@ impl Default for Item {
             stale_after: None,
             alternatives: Vec::new(),
             is_reviewed: false,
+            derivation: None,
             session: None,
             agent: String::new(),
             sha256: None,

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use ::archive::{Archive, Project};
+use ::archive::{Archive, Derivation, Project};
 use actors::BrainView;
 use jiff::Timestamp;
 use knowledge::{Unit, UnitType};
@@ -26,9 +26,10 @@ words match --query, the most important first: what must not be broken, then wha
 was decided and why. A unit that may no longer hold is marked: its file has
 changed since, or its date is past.
 
-Records are what sessions in this project show by themselves: what was asked for,
-and which files it changed. Nobody has reviewed them, and they stay on this
-machine. They are shown where there is no unit, or with --all.
+Records are what sessions in this project show by themselves: what was asked
+for, and which files it changed; and what a model that reads a session anyway
+says of the code. Nobody has reviewed them, and they stay on this machine. They
+are shown where there is no unit, or with --all.
 
 Examples:
   nugget context src/auth.ts
@@ -251,10 +252,16 @@ fn render_item(item: &AnsweredItem, now: Timestamp) -> Vec<Line> {
     let age = item.session_date.parse().map(|at| output::age(at, now)).unwrap_or_default();
     let origin = match (&item.session, item.reviewed) {
         (_, true) => safe(&item.id),
-        (Some(session), false) => format!("not reviewed, session {}", short(session)),
+        (Some(session), false) => {
+            let by_model =
+                if item.derivation == Some(Derivation::Model) { " by a model's reading" } else { "" };
+            format!("not reviewed, session {}{by_model}", short(session))
+        }
         (None, false) => "not reviewed".to_owned(),
     };
-    indented(format!("{} | {origin} | {age}", safe(&item.scope)), dim);
+    let symbol = item.symbol.as_ref().filter(|symbol| **symbol != item.scope);
+    let symbol = symbol.map(|symbol| format!(", {}", safe(symbol))).unwrap_or_default();
+    indented(format!("{}{symbol} | {origin} | {age}", safe(&item.scope)), dim);
     lines
 }
 

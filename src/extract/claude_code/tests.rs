@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use super::*;
-use crate::prompt;
+use crate::prompt::{self, AlsoAsked};
 
 const TRANSCRIPT: &str = "[1] human:\n  the canary of the session\n";
 
@@ -49,7 +49,7 @@ impl FakeClient {
     async fn ask(&self) -> BackendAnswer {
         let question = Question {
             system: prompt::SYSTEM,
-            tool: prompt::tool(false),
+            tool: prompt::tool(AlsoAsked::default()),
             user: TRANSCRIPT.to_owned(),
             output_tokens_max: 1_000,
         };
@@ -160,7 +160,12 @@ async fn each_failure_is_classified() {
 async fn the_deadline_kills_the_client_and_its_children() {
     let fake = FakeClient::new("sleep 600 &\necho $! > $here/helper\nwait");
     let begun = Instant::now();
-    let question = Question { system: "s", tool: prompt::tool(true), user: "u".into(), output_tokens_max: 1 };
+    let question = Question {
+        system: "s",
+        tool: prompt::tool(AlsoAsked { topics: true, records: true }),
+        user: "u".into(),
+        output_tokens_max: 1,
+    };
     let client = fake.client(Duration::from_secs(3));
     let answer = client.ask(&question).await;
     assert!(
