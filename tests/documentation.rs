@@ -5,7 +5,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use brain::config::{KEYS, Kind};
+use brain::settings::{KEYS, Kind};
 
 use crate::tour::is_recording;
 
@@ -127,7 +127,7 @@ fn every_setting_is_documented() {
 
 fn settings_table() -> String {
     let quoted =
-        |values: &[String]| values.iter().map(|value| format!("`{value}`")).collect::<Vec<_>>().join(", ");
+        |values: &[&str]| values.iter().map(|value| format!("`{value}`")).collect::<Vec<_>>().join(", ");
     let mut table = "\n| key | default | values | meaning |\n|---|---|---|---|\n".to_owned();
     for key in KEYS.iter() {
         let values = match &key.kind {

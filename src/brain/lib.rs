@@ -18,6 +18,7 @@
 pub mod config;
 mod config_text;
 pub mod paths;
+pub mod settings;
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;

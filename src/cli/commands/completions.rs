@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::ffi::OsStr;
 
 use ::archive::{Field, Filter};
-use brain::config::{KEYS, Kind, find};
+use brain::settings::{KEYS, Kind, find};
 use brain::{Brain, Config, StatePaths};
 use clap_complete::CompletionCandidate;
 use clap_complete::engine::{PathCompleter, ValueCompleter as _};
@@ -101,7 +101,7 @@ pub(crate) fn review_items(prefix: &OsStr) -> Vec<CompletionCandidate> {
 pub(crate) fn settings(prefix: &OsStr) -> Vec<CompletionCandidate> {
     let prefix = prefix.to_string_lossy();
     let keys = KEYS.iter().filter(|key| key.name.starts_with(&*prefix));
-    keys.map(|key| CompletionCandidate::new(&key.name).help(Some(key.help.clone().into()))).collect()
+    keys.map(|key| CompletionCandidate::new(key.name).help(Some(key.help.into()))).collect()
 }
 
 /// The values of the setting that is named before: its words, and what it is now.
@@ -111,8 +111,8 @@ pub(crate) fn setting_values(prefix: &OsStr) -> Vec<CompletionCandidate> {
     let Some(key) = words.find_map(|word| find(&word)) else { return Vec::new() };
     let (config, _) = Config::load();
     let mut values = match &key.kind {
-        Kind::OneOf(words) | Kind::SomeOf(words) => words.clone(),
-        _ => vec![config.string(&key.name), key.default.clone()],
+        Kind::OneOf(words) | Kind::SomeOf(words) => words.iter().map(|word| (*word).to_owned()).collect(),
+        _ => vec![config.string(key.name), key.default.to_owned()],
     };
     values.dedup();
     candidates(values, prefix)

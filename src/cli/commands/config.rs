@@ -1,7 +1,8 @@
 //! `nugget config`: prints and changes the settings.
 
 use brain::Config;
-use brain::config::{KEYS, Key, Origin, find, variable_name};
+use brain::config::{Origin, variable_name};
+use brain::settings::{KEYS, Key, find};
 use serde_json::{Map, Value, json};
 
 use super::completions;
@@ -83,7 +84,7 @@ impl ConfigArgs {
                     true => {
                         output::print_json(&json!({ "key": key.name, "setting": describe(&config, key) }))
                     }
-                    false => output::print(&format!("{}\n", output::safe(config.get(&key.name).0))),
+                    false => output::print(&format!("{}\n", output::safe(config.get(key.name).0))),
                 }
             }
             Some(Action::Set { key, value }) => write(&config, find_key(&key)?, Some(&value), self.json),
@@ -95,7 +96,7 @@ impl ConfigArgs {
     fn list(&self, context: &Context, config: &Config) -> Result<(), CliError> {
         if self.json {
             let settings: Map<String, Value> =
-                KEYS.iter().map(|key| (key.name.clone(), describe(config, key))).collect();
+                KEYS.iter().map(|key| (key.name.to_owned(), describe(config, key))).collect();
             return output::print_json(&json!({
                 "file": config.file(),
                 "settings": settings,
@@ -106,10 +107,10 @@ impl ConfigArgs {
         let (bold, dim) = (anstyle::Style::new().bold(), anstyle::Style::new().dimmed());
         let mut text = String::new();
         for key in KEYS.iter() {
-            let (value, origin) = config.get(&key.name);
+            let (value, origin) = config.get(key.name);
             let value = if value.is_empty() { "-".to_owned() } else { output::safe(value) };
             text.push_str(&format!("{bold}{}{bold:#} = {value}  ({origin})\n", key.name));
-            for row in output::wrap(&key.help, output::terminal_width().saturating_sub(4).max(20)) {
+            for row in output::wrap(key.help, output::terminal_width().saturating_sub(4).max(20)) {
                 text.push_str(&format!("    {dim}{row}{dim:#}\n"));
             }
         }
@@ -126,11 +127,11 @@ impl ConfigArgs {
 }
 
 fn describe(config: &Config, key: &Key) -> Value {
-    let (value, origin) = config.get(&key.name);
+    let (value, origin) = config.get(key.name);
     json!({
         "value": value,
         "from": origin.to_string(),
-        "variable": variable_name(&key.name),
+        "variable": variable_name(key.name),
         "default": key.default,
         "allowed": key.kind.to_string(),
         "help": key.help,
@@ -139,7 +140,7 @@ fn describe(config: &Config, key: &Key) -> Value {
 
 fn find_key(name: &str) -> Result<&'static Key, CliError> {
     find(name).ok_or_else(|| {
-        let near = nearest(KEYS.iter().map(|key| key.name.as_str()), name);
+        let near = nearest(KEYS.iter().map(|key| key.name), name);
         let hint = match near.is_empty() {
             true => "`nugget config` lists all settings".to_owned(),
             false => format!("did you mean {}? `nugget config` lists all settings", listed(&near)),
@@ -150,7 +151,7 @@ fn find_key(name: &str) -> Result<&'static Key, CliError> {
 
 /// Writes a setting, or removes it with `None`, and prints what it was.
 fn write(config: &Config, key: &'static Key, value: Option<&str>, as_json: bool) -> Result<(), CliError> {
-    let name = &key.name;
+    let name = key.name;
     if let Some(value) = value.filter(|value| !key.allows(value)) {
         return Err(CliError::new(format!("`{name}` cannot be {value:?}; nothing was written"))
             .code(USAGE)
@@ -169,7 +170,7 @@ fn write(config: &Config, key: &'static Key, value: Option<&str>, as_json: bool)
     };
     if as_json {
         output::print_json(&json!({
-            "key": name, "value": value.unwrap_or(&key.default), "before": before, "file": config.file(),
+            "key": name, "value": value.unwrap_or(key.default), "before": before, "file": config.file(),
             "overridden_by": overriding,
         }))?;
     } else {
@@ -178,7 +179,7 @@ fn write(config: &Config, key: &'static Key, value: Option<&str>, as_json: bool)
         let was = quoted(before);
         output::print(&match value {
             Some(value) => format!("{name} = {}  (was {was}; in {file})\n", quoted(value)),
-            None => format!("{name} = {}  (the default, was {was}; in {file})\n", quoted(&key.default)),
+            None => format!("{name} = {}  (the default, was {was}; in {file})\n", quoted(key.default)),
         })?;
     }
     if let Some(folder) = stored().path(name).filter(|_| name == "brain")
