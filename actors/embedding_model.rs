@@ -8,7 +8,7 @@ use index::ModelLabel;
 use knowledge::Embedding;
 use once_cell::sync::OnceCell;
 
-/// The most texts in one request: few, so that the time between two requests is short.
+/// The most texts of each thread in one request: few, so that the time between two requests is short.
 const BATCH_MAX: usize = 8;
 /// The same for a remote provider, which is sent many at once.
 const BATCH_MAX_REMOTE: usize = 128;
@@ -62,7 +62,8 @@ impl EmbeddingModel {
     pub(crate) fn batch_max(&self) -> usize {
         match self.settings.model {
             ModelChoice::Remote(_) => BATCH_MAX_REMOTE,
-            ModelChoice::BuiltIn | ModelChoice::Onnx(_) | ModelChoice::Off => BATCH_MAX,
+            ModelChoice::BuiltIn => BATCH_MAX * self.settings.threads.max(1),
+            ModelChoice::Onnx(_) | ModelChoice::Off => BATCH_MAX,
         }
     }
 

@@ -98,7 +98,8 @@ impl Context {
     /// The configuration of the service for a process that does what nobody waits for: it archives sessions, too.
     pub(crate) fn background_setup(&self, config: &Config, brain: &Brain) -> Result<Setup, CliError> {
         let archive = archive::is_enabled(config).then(|| archive::sync_settings(config));
-        Ok(Setup { archive, ..self.setup(config, brain)? })
+        let embed = settings::background_embedding(config);
+        Ok(Setup { archive, embed, ..self.setup(config, brain)? })
     }
 
     /// The configuration of the service for this brain.

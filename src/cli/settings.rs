@@ -1,5 +1,6 @@
 //! Translates the configuration into the settings of the other crates.
 
+use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -63,7 +64,7 @@ pub(crate) fn exclusion(config: &Config, project: &Path) -> Option<&'static str>
     }
 }
 
-/// The embedding model.
+/// The embedding model. A person waits for it: it may use all processors.
 pub(crate) fn embedding(config: &Config) -> embed::Settings {
     let model = match config.string("embed.provider").as_str() {
         "openai" => ModelChoice::Remote(remote_model(config, Provider::OpenAi)),
@@ -75,7 +76,14 @@ pub(crate) fn embedding(config: &Config) -> embed::Settings {
         model,
         runtime_library: config.path("embed.runtime_library"),
         runtime_folder: Some(brain::paths::runtime_folder()),
+        threads: std::thread::available_parallelism().map_or(1, NonZero::get),
     }
+}
+
+/// The same for a process that nobody waits for, beside which people work: it leaves half of the processors free.
+pub(crate) fn background_embedding(config: &Config) -> embed::Settings {
+    let settings = embedding(config);
+    embed::Settings { threads: settings.threads / 2, ..settings }
 }
 
 fn local_model(config: &Config, path: PathBuf) -> ModelChoice {

@@ -1,6 +1,10 @@
 //! The embedder: a model with its tokenizer.
 
+use std::sync::OnceLock;
+
 use knowledge::Embedding;
+use rayon::iter::{IntoParallelRefIterator as _, ParallelIterator as _};
+use rayon::{ThreadPool, ThreadPoolBuilder};
 
 use crate::built_in::{BUILT_IN_DIMENSIONS, BUILT_IN_MODEL, BUILT_IN_NAME};
 use crate::error::Error;
@@ -21,12 +25,15 @@ pub struct Embedder {
     engine: Engine,
 }
 
-/// Each runs one text at a time: this is the fastest on a CPU, and a vector then depends on nothing but its text.
+/// Each thread runs one text at a time: this is the fastest on a CPU, and a vector then depends on nothing but its text.
 enum Engine {
     /// The built-in model, without a runtime.
     BuiltIn {
         model: MiniLm,
         projection: Projection,
+        /// More than one thread for documents: not those that a question's search uses.
+        threads: usize,
+        pool: OnceLock<Option<ThreadPool>>,
     },
     /// A model in the ONNX Runtime.
     Onnx {
@@ -87,6 +94,8 @@ impl Embedder {
                 engine: Engine::BuiltIn {
                     model: MiniLm::read(BUILT_IN_MODEL)?,
                     projection: Projection::built_in(),
+                    threads: settings.threads,
+                    pool: OnceLock::new(),
                 },
             });
         };
@@ -130,6 +139,15 @@ impl Embedder {
     /// The first error of [`Embedder::embed_document`].
     pub fn embed_documents(&self, texts: &[String]) -> Result<Vec<Embedding>, Error> {
         match &self.engine {
+            Engine::BuiltIn { threads, pool, .. } if *threads > 1 && texts.len() > 1 => {
+                let start = || ThreadPoolBuilder::new().num_threads(*threads).build().ok();
+                match pool.get_or_init(start) {
+                    Some(pool) => {
+                        pool.install(|| texts.par_iter().map(|text| self.embed_document(text)).collect())
+                    }
+                    None => texts.iter().map(|text| self.embed_document(text)).collect(),
+                }
+            }
             Engine::BuiltIn { .. } | Engine::Onnx { .. } | Engine::Words => {
                 texts.iter().map(|text| self.embed_document(text)).collect()
             }
@@ -166,7 +184,7 @@ impl Embedder {
         }
         let mut tokens = Vec::new();
         let vector = match (&self.engine, purpose) {
-            (Engine::BuiltIn { model, projection }, _) => {
+            (Engine::BuiltIn { model, projection, .. }, _) => {
                 let hidden = model.token_vectors(&self.tokenizer.model_input("", text)?);
                 tokens = projection.pack(&hidden);
                 minilm::mean(&hidden)

@@ -6,7 +6,7 @@
 //! no graph and no state: any number of threads may share it.
 
 use crate::error::Error;
-use crate::math::{IntPanel, IntRows, Panel, WIDTH, add, gelu, layer_norm, multiply, softmax};
+use crate::math::{IntPanel, IntRows, Panel, WIDTH, add, gelu, layer_norm, multiply, scale_sums, softmax};
 use crate::onnx::{Kind, Tensor, tensors};
 
 /// The length of a token's vector.
@@ -149,8 +149,10 @@ impl MiniLm {
         }
         self.embeddings_norm.apply(&mut hidden);
         let unchanged = self.layers.len() - changes.len();
+        let mut buffers = Buffers::default();
         for (number, layer) in self.layers.iter().enumerate() {
-            layer.apply(&mut hidden, number.checked_sub(unchanged).map(|at| &changes[at]));
+            let changes = number.checked_sub(unchanged).map(|at| &changes[at]);
+            layer.apply(&mut hidden, changes, &mut buffers);
         }
         hidden
     }
@@ -179,25 +181,19 @@ impl Norm {
 }
 
 impl Linear {
-    /// `[rows, inputs]` to `[rows, outputs]`. The inputs are rounded to i16 first.
-    fn apply(&self, input: &[f32]) -> Vec<f32> {
+    /// `[rows, inputs]` to `[rows, outputs]`.
+    fn apply(&self, input: &IntRows, sums: &mut Vec<i32>, output: &mut Vec<f32>) {
         let outputs = self.bias.len();
         let pairs = self.weights.len() * WIDTH / outputs;
-        let input = IntRows::round(input, 2 * pairs);
         let rows = input.scales().len();
-        let (mut sums, mut output) = (vec![0; rows * WIDTH], vec![0.0; rows * outputs]);
-        for (column, panels) in (0..outputs).step_by(WIDTH).zip(self.weights.chunks_exact(pairs)) {
-            input.multiply(panels, &mut sums, WIDTH);
-            let (scales, bias) = (&self.scales[column..][..WIDTH], &self.bias[column..][..WIDTH]);
-            let of_rows = output.chunks_exact_mut(outputs).zip(sums.chunks_exact(WIDTH)).zip(input.scales());
-            for ((output, sums), input_scale) in of_rows {
-                let output = &mut output[column..][..WIDTH];
-                for at in 0..WIDTH {
-                    output[at] = sums[at] as f32 * (scales[at] * input_scale) + bias[at];
-                }
-            }
+        sums.resize(rows * WIDTH, 0);
+        output.resize(rows * outputs, 0.0);
+        let (scales, bias) = (self.scales.as_chunks().0, self.bias.as_chunks().0);
+        for (number, panels) in self.weights.chunks_exact(pairs).enumerate() {
+            input.multiply(panels, sums, WIDTH);
+            let output = &mut output[number * WIDTH..];
+            scale_sums(sums, input.scales(), &scales[number], &bias[number], output, outputs);
         }
-        output
     }
 }
 
@@ -217,39 +213,62 @@ impl LowRank {
     }
 }
 
+/// What the layers of one pass compute, each in place of what the one before did: of 256 tokens this is 6 MB, which would
+/// take as long to get from the system for each layer as attention does.
+#[derive(Default)]
+struct Buffers {
+    rounded: IntRows,
+    sums: Vec<i32>,
+    query: Vec<f32>,
+    key: Vec<f32>,
+    value: Vec<f32>,
+    scores: Vec<f32>,
+    context: Vec<f32>,
+    attended: Vec<f32>,
+    inner: Vec<f32>,
+}
+
 impl Layer {
-    fn apply(&self, hidden: &mut Vec<f32>, changes: Option<&Changes>) {
-        let linear = |layer: &Linear, input: &[f32], change: Option<&LowRank>| {
-            let mut output = layer.apply(input);
-            if let Some(change) = change {
-                change.add(input, &mut output);
+    fn apply(&self, hidden: &mut Vec<f32>, changes: Option<&Changes>, buffers: &mut Buffers) {
+        let Buffers { rounded, sums, query, key, value, scores, context, attended, inner } = buffers;
+        let change = |change: fn(&Changes) -> &LowRank, input: &[f32], output: &mut [f32]| {
+            if let Some(changes) = changes {
+                change(changes).add(input, output);
             }
-            output
         };
-        let query = linear(&self.query, hidden, changes.map(|changes| &changes.query));
-        let value = linear(&self.value, hidden, changes.map(|changes| &changes.value));
-        let context = attend(&query, &self.key.apply(hidden), &value);
-        let mut attended = self.attention.apply(&context);
-        add(&mut attended, hidden);
-        self.attention_norm.apply(&mut attended);
-        let mut inner = linear(&self.intermediate, &attended, changes.map(|changes| &changes.intermediate));
-        gelu(&mut inner);
-        *hidden = linear(&self.output, &inner, changes.map(|changes| &changes.output));
-        add(hidden, &attended);
+        rounded.round(hidden, HIDDEN);
+        self.query.apply(rounded, sums, query);
+        change(|changes| &changes.query, hidden, query);
+        self.key.apply(rounded, sums, key);
+        self.value.apply(rounded, sums, value);
+        change(|changes| &changes.value, hidden, value);
+        attend(query, key, value, scores, context);
+        rounded.round(context, HIDDEN);
+        self.attention.apply(rounded, sums, attended);
+        add(attended, hidden);
+        self.attention_norm.apply(attended);
+        rounded.round(attended, HIDDEN);
+        self.intermediate.apply(rounded, sums, inner);
+        change(|changes| &changes.intermediate, attended, inner);
+        gelu(inner);
+        rounded.round(inner, INTERMEDIATE);
+        self.output.apply(rounded, sums, hidden);
+        change(|changes| &changes.output, inner, hidden);
+        add(hidden, attended);
         self.output_norm.apply(hidden);
     }
 }
 
 /// Scaled dot-product attention, head by head: all `[tokens, HIDDEN]`.
-fn attend(query: &[f32], key: &[f32], value: &[f32]) -> Vec<f32> {
+fn attend(query: &[f32], key: &[f32], value: &[f32], scores: &mut Vec<f32>, context: &mut Vec<f32>) {
     let tokens = query.len() / HIDDEN;
     let padded = tokens.next_multiple_of(WIDTH);
-    let mut context = vec![0.0; query.len()];
-    let mut scores = vec![0.0; tokens * padded];
+    context.resize(query.len(), 0.0);
+    scores.resize(tokens * padded, 0.0);
     let mut keys: Vec<Panel> = vec![[0.0; WIDTH]; HEAD];
-    let mut values: Vec<Panel> = vec![[0.0; WIDTH]; tokens];
+    // Past the last token they stay zero, so that it does not matter what the scores are there.
+    let mut values: Vec<Panel> = vec![[0.0; WIDTH]; padded];
     let mut head_query = vec![0.0; tokens * HEAD];
-    let mut weights = vec![0.0; tokens * tokens];
     for start in (0..HIDDEN).step_by(HEAD) {
         for (row, query) in head_query.chunks_exact_mut(HEAD).zip(query.chunks_exact(HIDDEN)) {
             row.copy_from_slice(&query[start..start + HEAD]);
@@ -260,16 +279,14 @@ fn attend(query: &[f32], key: &[f32], value: &[f32]) -> Vec<f32> {
             }
             multiply(&head_query, HEAD, &keys, &mut scores[column * WIDTH..], padded);
         }
-        for (weights, scores) in weights.chunks_exact_mut(tokens).zip(scores.chunks_exact(padded)) {
-            weights.copy_from_slice(&scores[..tokens]);
-            softmax(weights, (HEAD as f32).sqrt().recip());
+        for scores in scores.chunks_exact_mut(padded) {
+            softmax(&mut scores[..tokens], (HEAD as f32).sqrt().recip());
         }
         for column in (start..start + HEAD).step_by(WIDTH) {
             for (panel, token) in values.iter_mut().zip(value.chunks_exact(HIDDEN)) {
                 panel.copy_from_slice(&token[column..column + WIDTH]);
             }
-            multiply(&weights, tokens, &values, &mut context[column..], HIDDEN);
+            multiply(scores, padded, &values, &mut context[column..], HIDDEN);
         }
     }
-    context
 }

@@ -14,6 +14,9 @@ pub struct Settings {
     pub runtime_library: Option<PathBuf>,
     /// The folder of downloaded libraries.
     pub runtime_folder: Option<PathBuf>,
+    /// How many parts of documents the built-in model reads at the same time, each on a thread of its own; 0 is as 1.
+    /// Questions come between them.
+    pub threads: usize,
 }
 
 /// A model.

@@ -119,8 +119,8 @@ impl RunArgs {
 fn work_settings(args: &RunArgs, config: &Config) -> Result<team_service::Settings, CliError> {
     let folder = args.folder.clone().unwrap_or_else(|| brain::paths::state_folder().join("server"));
     let extractor = extractor::extractor(config)?;
-    let (budget, delivery, embed) =
-        (extractor::budget(config), settings::delivery(config), settings::embedding(config));
+    let (budget, delivery) = (extractor::budget(config), settings::delivery(config));
+    let embed = settings::background_embedding(config);
     let confidence_min = config.number("extract.confidence_min") as f64 / 100.0;
     let of_setup = embed.clone();
     let setup = move |brain: Brain, places: StatePaths| {
