@@ -28,8 +28,7 @@ pub struct BrainView {
 pub fn merged_commits(brain: &Brain, default_branch: Option<&str>) -> Option<String> {
     let repository = Repository::open(brain.root()).ok()?.with_default_branch(default_branch);
     let default = repository.default_branch().ok()?;
-    let pending: Vec<_> =
-        notes::agents_branches(&repository).ok()?.iter().map(|branch| repository.tip(branch).ok()).collect();
+    let pending = notes::agents_branches(&repository).ok()?;
     Some(format!("{:?} {:?} {pending:?}", default.local, default.remote))
 }
 
@@ -70,7 +69,7 @@ impl BrainView {
     fn read_pending(&self, queue: &Path) -> Result<Vec<Overlay>, NoteError> {
         let Some(repository) = &self.repository else { return Ok(Vec::new()) };
         let mut pending = Vec::new();
-        for branch in notes::agents_branches(repository)? {
+        for (branch, _) in notes::agents_branches(repository)? {
             if let Some(mut files) = repository.pending_files(&branch)? {
                 if queue.is_file() {
                     let rejected = notes::rejected_paths(&Queue::open(queue)?, &branch)?;

@@ -89,15 +89,9 @@ pub fn agents_branch() -> String {
     format!("{AGENTS_BRANCH_PREFIX}{}", if host.is_empty() { "this-machine" } else { &host })
 }
 
-/// The branches of this machine for what agents write, as far as they exist.
-pub(crate) fn agents_branches(repository: &Repository) -> Result<Vec<String>, git::Error> {
-    let mut branches = Vec::new();
-    for branch in candidates() {
-        if repository.tip(&branch)?.is_some() {
-            branches.push(branch);
-        }
-    }
-    Ok(branches)
+/// The branches of this machine for what agents write, as far as they exist, with their commits.
+pub(crate) fn agents_branches(repository: &Repository) -> Result<Vec<(String, CommitId)>, git::Error> {
+    repository.tips(candidates())
 }
 
 fn candidates() -> impl Iterator<Item = String> {
@@ -275,7 +269,7 @@ impl NoteStore {
 pub fn deliver_pending(setup: &Setup, now: Timestamp) -> Result<usize, NoteError> {
     let repository = setup.repository()?;
     let mut delivered = 0;
-    for branch in agents_branches(&repository)? {
+    for (branch, _) in agents_branches(&repository)? {
         let Some(tip) = repository.tip(&branch)? else { continue };
         let known = Queue::open(&setup.places.queue())?.capture_of_branch(&branch)?;
         if known.and_then(|capture| capture.commit) != Some(tip.to_string())

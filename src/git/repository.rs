@@ -204,6 +204,19 @@ impl Repository {
         tip(&self.git()?, &format!("refs/heads/{branch}"))
     }
 
+    /// The local branches among these that exist, with their commits. The repository is opened once for all.
+    ///
+    /// # Errors
+    /// When git's references cannot be read.
+    pub fn tips(&self, branches: impl IntoIterator<Item = String>) -> Result<Vec<(String, CommitId)>, Error> {
+        let git = self.git()?;
+        let tip = |branch: String| {
+            let found = tip(&git, &format!("refs/heads/{branch}")).transpose()?;
+            Some(found.map(|commit| (branch, commit)))
+        };
+        branches.into_iter().filter_map(tip).collect()
+    }
+
     /// Whether a commit is another one or has it as an ancestor. `false` if the repository lacks either.
     ///
     /// # Errors
