@@ -1,7 +1,7 @@
 //! What reviewed units say about the code at hand: those about a file by their scope, and which may no longer hold.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use archive::Project;
 use brain::Brain;
@@ -21,22 +21,29 @@ const DETAIL_CHARS_MAX: usize = 400;
 /// The project that a process works in, and the brain.
 pub struct CodeContext {
     root: PathBuf,
-    project: Project,
-    check: Mutex<StaleCheck>,
+    folder: PathBuf,
+    now: Timestamp,
+    /// Found when it is first asked for: its name is redacted, and loading the rules for that takes a hook's time.
+    project: OnceLock<Project>,
+    check: Mutex<Option<StaleCheck>>,
 }
 
 impl CodeContext {
     /// For the project that `folder` is in.
     pub fn new(brain: &Brain, folder: &Path, now: Timestamp) -> Self {
-        let folder = std::fs::canonicalize(folder).unwrap_or_else(|_| folder.to_owned());
-        let project = Project::of(&folder);
-        let check = Mutex::new(StaleCheck::new(&project.path, now));
-        Self { root: brain.root().to_owned(), project, check }
+        let (root, folder) = (brain.root().to_owned(), folder.to_owned());
+        Self { root, folder, now, project: OnceLock::new(), check: Mutex::default() }
+    }
+
+    fn project(&self) -> &Project {
+        self.project.get_or_init(|| {
+            Project::of(&std::fs::canonicalize(&self.folder).unwrap_or_else(|_| self.folder.clone()))
+        })
     }
 
     /// The project's key: its remote, or its folder.
     pub fn project_key(&self) -> &str {
-        &self.project.key
+        &self.project().key
     }
 
     /// Why the unit in a file of the brain may no longer hold, in words.
@@ -46,8 +53,14 @@ impl CodeContext {
     }
 
     fn staleness_of(&self, unit: &Unit) -> Option<String> {
+        let may_be_stale =
+            unit.stale_after.is_some() || unit.scope.iter().any(|scope| scope.sha256.is_some());
+        if !may_be_stale {
+            return None;
+        }
         let mut check = self.check.lock().unwrap_or_else(PoisonError::into_inner);
-        unit_staleness(unit, &self.project.key, &mut check).map(|found| found.in_words())
+        let check = check.get_or_insert_with(|| StaleCheck::new(&self.project().path, self.now));
+        unit_staleness(unit, self.project_key(), check).map(|found| found.in_words())
     }
 
     /// A unit of the work tree. One that is not there is served from the default branch, and says nothing here.
@@ -74,7 +87,8 @@ impl CodeContext {
         for id in ids {
             let Some(unit) = catalog.unit(&id)?.and_then(|record| self.read(&record.path)) else { continue };
             let is_live = !unit.status.as_deref().is_some_and(is_retired);
-            if let Some((file, scope)) = file_of_unit(&unit, &self.project.key, &files).filter(|_| is_live) {
+            if let Some((file, scope)) = file_of_unit(&unit, &self.project().key, &files).filter(|_| is_live)
+            {
                 let item = unit_item(&unit, Some(scope), None);
                 let detail = knowledge::text::one_line(&item.detail.unwrap_or_default(), DETAIL_CHARS_MAX);
                 let shown = FileUnit {
@@ -94,7 +108,7 @@ impl CodeContext {
 
     /// A file's path within the project; `None` if it lies elsewhere.
     fn within_project(&self, file: &str) -> Option<String> {
-        let root = self.project.path.to_string_lossy();
+        let root = self.project().path.to_string_lossy();
         let path = if Path::new(file).is_absolute() {
             provenance::derive::within(file, &root)?
         } else {

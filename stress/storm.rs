@@ -71,6 +71,7 @@ const FAILPOINTS: &[(&str, Reached)] = &[
     ("embedding-before-advance", Reached::ByHook),
     ("embedding-after-advance", Reached::ByHook),
     ("indexing-before-publish", Reached::ByHook),
+    ("index-after-triggers", Reached::ByHook),
     ("index-after-commit", Reached::ByHook),
     ("indexing-before-advance", Reached::ByHook),
     ("git-after-plan", Reached::ByHook),

@@ -183,6 +183,8 @@ fn only_listed_files_start_processes() {
         // `gh` and git's credential helper are asked for a token.
         "src/github/token.rs",
         "src/extract/claude_code.rs",
+        // `nugget guard` takes the place of the hook's program where it may have something to say.
+        "src/guard_hook.rs",
         "src/cli/spawn.rs",
         "src/cli/commands/demo.rs",
         "src/cli/commands/server/demo.rs",

@@ -1,10 +1,10 @@
 //! What the hooks of Claude Code have in common: one line of JSON on stdin, and little time.
 
 use std::ffi::OsString;
-use std::io::{BufRead as _, IsTerminal as _, Read as _};
+use std::io::IsTerminal as _;
 use std::path::PathBuf;
 use std::sync::mpsc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use brain::{Config, StatePaths};
 use jiff::Timestamp;
@@ -19,7 +19,7 @@ const STARTUP: Duration = Duration::from_millis(15);
 /// How long the process waits for what is recorded after its answer, which usually takes a millisecond.
 const RECORD_WAIT: Duration = Duration::from_millis(60);
 /// The longest line that is read, in bytes: a hook's line has one or two kilobytes.
-pub(crate) const LINE_BYTES_MAX: u64 = 1024 * 1024;
+pub(crate) const LINE_BYTES_MAX: usize = 1024 * 1024;
 
 /// The hook's line of JSON.
 #[derive(Deserialize)]
@@ -41,19 +41,9 @@ pub(crate) struct HookInput {
     pub(crate) agent_id: Option<String>,
 }
 
-/// Reads one line of stdin. If it comes too late, the reading thread is abandoned.
+/// Reads one line of stdin, unless it is blank or comes too late.
 pub(crate) fn read_line_in_time(deadline: Duration) -> Option<Vec<u8>> {
-    let (sender, receiver) = mpsc::channel();
-    std::thread::spawn(move || {
-        let _ = sender.send(read_line());
-    });
-    receiver.recv_timeout(deadline).ok().flatten()
-}
-
-/// Reads one line of stdin, not stdin to its end: some clients leave it open for ever.
-fn read_line() -> Option<Vec<u8>> {
-    let mut line = Vec::new();
-    std::io::stdin().lock().take(LINE_BYTES_MAX).read_until(b'\n', &mut line).ok()?;
+    let line = system::file::read_stdin_line(LINE_BYTES_MAX, Instant::now() + deadline)?;
     Some(line).filter(|line| !line.iter().all(u8::is_ascii_whitespace))
 }
 
@@ -114,7 +104,7 @@ pub(crate) fn answer_in_time(
     let deadline = Duration::from_millis(deadline_ms).saturating_sub(STARTUP);
     let (sender, receiver) = mpsc::channel();
     std::thread::spawn(move || {
-        let input = read_line().and_then(|line| serde_json::from_slice(&line).ok());
+        let input = read_line_in_time(deadline).and_then(|line| serde_json::from_slice(&line).ok());
         let answer = input.and_then(work);
         let (text, record) = answer.map_or((None, None), |answer| (Some(answer.text), answer.record));
         let is_sent = sender.send(text).is_ok();

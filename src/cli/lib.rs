@@ -242,9 +242,8 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     exit_code(result, &arguments)
 }
 
-/// Runs the hook before an action and after a failure, as `nugget guard` does. It links nothing of the other commands.
-pub fn run_guard() -> ExitCode {
-    system::allocator::configure();
+/// Runs the hook before an action and after a failure; without the parser of all the commands, which takes longer.
+fn run_guard() -> ExitCode {
     // Whatever is wrong, the action goes on.
     let _ = commands::guard::GuardArgs {}.run(context::Context::new(None, 0, false));
     ExitCode::SUCCESS

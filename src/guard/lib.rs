@@ -3,7 +3,9 @@
 //! A unit's [`Trigger`]s are made with the index and stored under a key. The hook reads an [`Action`] from the tool's
 //! input, looks up the triggers under the action's keys, and asks each whether it matches. A match needs evidence: a
 //! path or symbol of the unit's scope, a program with its subcommand and options, an error's message word by word
-//! without its numbers and paths. This crate never looks at a disk or a clock, starts nothing and loads no model.
+//! without its numbers and paths. This crate writes nothing, never looks at a clock, starts nothing and loads no model; of
+//! the disk it reads which folders are repositories, and the copy of the triggers that lies beside the index, by which
+//! [`may_bear`] says of most actions that no unit bears on them.
 //!
 //! Bash is parsed by `tree-sitter-bash`: it goes on behind an error, where `brush-parser` gives nothing at all; it needs
 //! no recursion, so that deep nesting cannot exhaust the stack; it adds four small crates under the MIT licence, where
@@ -27,11 +29,17 @@ mod action;
 mod bash;
 mod body;
 mod command;
+mod hook;
 mod path;
+mod repositories;
 mod signature;
 mod trigger;
+mod trigger_file;
 mod unit_triggers;
 
 pub use action::{Action, ChangedFile};
+pub use hook::HookedAction;
+pub use repositories::Repositories;
 pub use trigger::{Evidence, Trigger};
+pub use trigger_file::{TRIGGER_FILE, encode_triggers, may_bear};
 pub use unit_triggers::triggers_of;

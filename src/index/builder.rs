@@ -247,7 +247,11 @@ impl Plan {
         let sqlite = self.store.sqlite();
         let transaction =
             self.connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(&sqlite)?;
+        let before = triggers::all(&transaction).map_err(&sqlite)?;
         apply(&transaction, &self.work, embeddings).map_err(&sqlite)?;
+        let now = triggers::all(&transaction).map_err(&sqlite)?;
+        self.store.write_triggers(before, now)?;
+        failpoint::here!("index-after-triggers");
         let generation = Generation {
             number: self.before.as_ref().map_or(0, |before| before.number) + 1,
             model: self.model.clone(),

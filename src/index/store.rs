@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
@@ -234,6 +234,41 @@ impl Store {
         create_if_needed(&self.folder, lock, false)?;
         let path = self.folder.join(DATABASE);
         connect(&path).map_err(self.sqlite())
+    }
+
+    /// Writes the copy of the triggers that hooks read, before a change of the index is committed: with those from before
+    /// it, so that it lacks none whenever this process is killed. Without a copy, hooks read the index.
+    pub(crate) fn write_triggers(
+        &self,
+        before: Vec<(String, String)>,
+        mut now: Vec<(String, String)>,
+    ) -> Result<(), Error> {
+        let path = self.folder.join(guard::TRIGGER_FILE);
+        if before == now && path.exists() {
+            return Ok(());
+        }
+        now.extend(before);
+        let new = path.with_extension("new");
+        let write = || {
+            let bytes = guard::encode_triggers(&now).ok_or(io::ErrorKind::FileTooLarge)?;
+            match fs::remove_file(&new) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => create_private_file(&new)?.write_all(&bytes)?,
+            }
+            fs::rename(&new, &path)
+        };
+        match write() {
+            Ok(()) => Ok(()),
+            Err(error) => {
+                tracing::warn!(%error, "failed to copy the triggers; hooks read the index");
+                match fs::remove_file(&path) {
+                    Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                        Err(io_error("remove", &path)(error))
+                    }
+                    _ => Ok(()),
+                }
+            }
+        }
     }
 
     /// Marks the database as damaged, so that the next builder makes it again.

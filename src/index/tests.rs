@@ -1153,3 +1153,49 @@ fn a_catalog_has_the_units_that_are_not_indexed_yet() {
     let before = bench.index.pin().unwrap().generation();
     assert_eq!(before, 1, "nothing was published");
 }
+
+#[test]
+fn the_copy_of_the_triggers_never_lacks_one_of_the_index() {
+    let bench = Bench::new();
+    let write = |id: &str, command: &str| {
+        let text = format!(
+            "---\nid: {id}\ntype: caveat\nscope: [{{command: {command}}}]\n---\n\n# A title\n\nA text.\n"
+        );
+        bench.write(&format!("domains/coding/caveats/{id}.md"), &text);
+    };
+    let may_bear = |command: &str| {
+        let input = serde_json::json!({ "command": command });
+        let action = guard::Action::new("Bash", &input, "/p", None).unwrap();
+        guard::may_bear(&bench.folder(), &action).unwrap()
+    };
+    write("push", "git push");
+    bench.update();
+    assert!(may_bear("git push") && !may_bear("cargo publish"));
+    // As if the process had been killed before it committed.
+    write("publish", "cargo publish");
+    let (before, now) = (triggers_of(&bench), vec![("command cargo".to_owned(), "{}".to_owned())]);
+    bench.index.store.write_triggers(before, now).unwrap();
+    assert!(may_bear("git push"), "the index still has it");
+    bench.update();
+    assert!(may_bear("git push") && may_bear("cargo publish"));
+    fs::remove_file(bench.brain.root().join("domains/coding/caveats/push.md")).unwrap();
+    bench.update();
+    assert!(may_bear("cargo publish"));
+    write("tag", "git tag -d");
+    bench.update();
+    assert!(!may_bear("git push") && may_bear("git tag -d x"), "what is gone goes with the next change");
+    // Where it cannot be written, none is better than an old one.
+    let folder = bench.folder();
+    fs::create_dir(folder.join("triggers.new")).unwrap();
+    write("reset", "git reset --hard");
+    bench.update();
+    assert!(!folder.join(guard::TRIGGER_FILE).exists());
+    fs::remove_dir(folder.join("triggers.new")).unwrap();
+    bench.unit("another", "text");
+    bench.update();
+    assert!(may_bear("git reset --hard HEAD~1"));
+}
+
+fn triggers_of(bench: &Bench) -> Vec<(String, String)> {
+    crate::triggers::all(&bench.index.store.reader().unwrap()).unwrap()
+}

@@ -46,6 +46,12 @@ pub(crate) fn insert(transaction: &Transaction<'_>, unit: &Unit) -> rusqlite::Re
     Ok(())
 }
 
+/// All triggers that an action may match, as JSON with their keys, in the order of both.
+pub(crate) fn all(connection: &Connection) -> rusqlite::Result<Vec<(String, String)>> {
+    let sql = "SELECT DISTINCT key, pattern FROM triggers WHERE pattern <> '{}' ORDER BY key, pattern";
+    connection.prepare_cached(sql)?.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect()
+}
+
 /// The triggers that are stored under any of the keys.
 pub(crate) fn find(connection: &Connection, keys: &[String]) -> rusqlite::Result<Vec<FoundTrigger>> {
     let sql = "SELECT unit_id, pattern, held, stale_after FROM triggers

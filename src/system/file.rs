@@ -5,6 +5,13 @@ use std::io;
 use std::os::fd::AsFd as _;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::Path;
+use std::time::Instant;
+
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::io::Errno;
+
+/// How much of standard input is read at once.
+const READ_BYTES: usize = 64 << 10;
 
 const PRIVATE_FILE: u32 = 0o600;
 const PRIVATE_FOLDER: u32 = 0o700;
@@ -114,6 +121,42 @@ impl Identity {
 /// When the process is out of file descriptors, or was started without a standard input.
 pub fn stdin_as_file() -> io::Result<File> {
     Ok(File::from(io::stdin().as_fd().try_clone_to_owned()?))
+}
+
+/// One line of standard input without its end, or what there is of it at the end of the input: not all of it, as some
+/// clients leave it open for ever. `None` if the line is longer than `bytes_max` or has not come whole by `until`.
+pub fn read_stdin_line(bytes_max: usize, until: Instant) -> Option<Vec<u8>> {
+    let stdin = io::stdin();
+    let mut line = Vec::new();
+    loop {
+        let wait = until.saturating_duration_since(Instant::now());
+        let mut ready = [PollFd::new(&stdin, PollFlags::IN)];
+        let timeout = Timespec { tv_sec: wait.as_secs() as i64, tv_nsec: wait.subsec_nanos().into() };
+        match rustix::event::poll(&mut ready, Some(&timeout)) {
+            Ok(0) => return None,
+            Ok(_) => {}
+            Err(Errno::INTR) => continue,
+            Err(_) => return None,
+        }
+        let read = line.len();
+        line.resize(read + READ_BYTES, 0);
+        match rustix::io::read(&stdin, &mut line[read..]) {
+            Ok(0) => {
+                line.truncate(read);
+                return Some(line);
+            }
+            Ok(count) => line.truncate(read + count),
+            Err(Errno::INTR | Errno::AGAIN) => line.truncate(read),
+            Err(_) => return None,
+        }
+        if let Some(end) = line[read..].iter().position(|byte| *byte == b'\n') {
+            line.truncate(read + end);
+            return (line.len() <= bytes_max).then_some(line);
+        }
+        if line.len() > bytes_max {
+            return None;
+        }
+    }
 }
 
 /// The bytes that this user may still write to the disk that holds a folder.

@@ -1,7 +1,8 @@
 //! Runs other programs with a time limit, after which they and all that they started are killed; process groups and
 //! sessions.
 
-use std::io::{Read, Write as _};
+use std::fs::File;
+use std::io::{Read, Seek as _, Write as _};
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
@@ -125,6 +126,20 @@ fn wait_unreaped(child: Pid, until: Instant) -> rustix::io::Result<()> {
 
 fn pid(id: u32) -> Option<Pid> {
     i32::try_from(id).ok().and_then(Pid::from_raw)
+}
+
+/// Puts another program in place of this process, with this as its standard input. Returns only if that fails.
+pub fn become_with_input(command: &mut Command, input: &[u8]) -> std::io::Error {
+    let file = || -> std::io::Result<File> {
+        let mut file = tempfile::tempfile()?;
+        file.write_all(input)?;
+        file.rewind()?;
+        Ok(file)
+    };
+    match file() {
+        Ok(file) => command.stdin(file).exec(),
+        Err(error) => error,
+    }
 }
 
 /// Makes the program the leader of a process group of its own, which [`kill_group`] kills.

@@ -303,7 +303,7 @@ fn session_id(file: std::fs::File) -> Option<String> {
         #[serde(rename = "sessionId")]
         session_id: Option<String>,
     }
-    let mut reader = std::io::BufReader::new(file.take(LINE_BYTES_MAX));
+    let mut reader = std::io::BufReader::new(file.take(LINE_BYTES_MAX as u64));
     let mut line = Vec::new();
     for _ in 0..ID_LINES_MAX {
         line.clear();

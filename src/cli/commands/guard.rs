@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use actors::CodeContext;
 use archive::Project;
 use brain::{Brain, Config, StatePaths};
-use guard::{Action, Evidence};
+use guard::{Action, Evidence, HookedAction};
 use index::{Catalog, UnitRecord};
 use jiff::Timestamp;
 use knowledge::UnitId;
@@ -62,7 +62,7 @@ impl GuardArgs {
             return Ok(());
         }
         hook::answer_in_time(config.number("guard.deadline_ms"), move |input| {
-            answer(&context, &config, &input)
+            answer(&context, &config, input)
         })
     }
 }
@@ -74,22 +74,20 @@ struct Match {
 }
 
 /// The hook's answer; `None` if there is nothing to say.
-fn answer(context: &Context, config: &Config, input: &HookInput) -> Option<HookAnswer> {
-    let event = input.hook_event_name.as_deref()?;
-    let error = match event {
-        "PreToolUse" => None,
-        // What a person has stopped says nothing of an error.
-        "PostToolUseFailure" if input.is_interrupt != Some(true) => Some(input.error.as_deref()?),
-        _ => return None,
+fn answer(context: &Context, config: &Config, input: HookInput) -> Option<HookAnswer> {
+    let hooked = HookedAction {
+        cwd: input.cwd,
+        hook_event_name: input.hook_event_name,
+        tool_name: input.tool_name,
+        tool_input: input.tool_input,
+        error: input.error,
+        is_interrupt: input.is_interrupt,
     };
-    let folder = input.cwd.clone().or_else(|| hook::project_folder(None))?;
-    let mut action =
-        Action::new(input.tool_name.as_deref()?, input.tool_input.as_ref()?, folder.to_str()?, error)?;
-    if let Ok(home) = std::env::var("HOME") {
-        action.expand_home(&home);
-    }
+    let folder = hooked.cwd.clone().or_else(|| hook::project_folder(None))?;
     let mut repositories = Repositories::default();
-    action.locate(|path| repositories.path_in_repository(path));
+    let home = std::env::var("HOME").ok();
+    let action = hooked.action(&folder, home.as_deref(), &mut repositories.roots)?;
+    let event = hooked.hook_event_name.as_deref()?;
     let keys = action.keys();
     if keys.is_empty() || input.session_id.is_empty() {
         return None;
@@ -97,7 +95,7 @@ fn answer(context: &Context, config: &Config, input: &HookInput) -> Option<HookA
     let brain = open_own(&context.root(config))?;
     let catalog = Catalog::open(&brain.derived_folder()).ok()??;
     let now = Timestamp::now();
-    let found = find_matches(&catalog, &action, &keys, &folder, now)?;
+    let found = find_matches(&catalog, &action, &keys, &folder, repositories, now)?;
     if found.is_empty() {
         return None;
     }
@@ -227,10 +225,10 @@ fn find_matches(
     action: &Action,
     keys: &[String],
     folder: &Path,
+    mut repositories: Repositories,
     now: Timestamp,
 ) -> Option<BTreeMap<UnitId, Match>> {
     let mut found: BTreeMap<UnitId, Match> = BTreeMap::new();
-    let mut repositories = Repositories::default();
     for trigger in catalog.triggers(keys).ok()? {
         if trigger.stale_after.is_some_and(|end| end <= now) {
             continue;
@@ -341,35 +339,21 @@ fn what_to_do(body: &str) -> String {
 /// The repositories of the folders that were looked at.
 #[derive(Default)]
 struct Repositories {
-    roots: HashMap<PathBuf, Option<PathBuf>>,
+    roots: guard::Repositories,
     keys: HashMap<PathBuf, String>,
 }
 
 impl Repositories {
-    fn root(&mut self, folder: &Path) -> Option<PathBuf> {
-        if let Some(known) = self.roots.get(folder) {
-            return known.clone();
-        }
-        let root = folder.ancestors().find(|folder| folder.join(".git").exists()).map(Path::to_owned);
-        self.roots.insert(folder.to_owned(), root.clone());
-        root
-    }
-
-    /// A file's path from the root of the repository that it is in.
-    fn path_in_repository(&mut self, path: &str) -> Option<String> {
-        let path = Path::new(path);
-        let root = self.root(path.parent()?)?;
-        Some(path.strip_prefix(root).ok()?.to_str()?.to_owned())
-    }
-
     /// Whether the action is in a repository: one of its files, or the folder that it runs in.
     fn any_is(&mut self, wanted: &str, action: &Action, folder: &Path) -> bool {
         let files = action.files().iter().filter_map(|file| Path::new(&file.path).parent());
         let folders: Vec<PathBuf> = files.chain([folder]).map(Path::to_owned).collect();
-        folders.iter().filter_map(|folder| self.root(folder)).collect::<Vec<_>>().into_iter().any(|root| {
-            let key = self.keys.entry(root).or_insert_with_key(|root| Project::of(root).key);
-            key.eq_ignore_ascii_case(wanted.trim_end_matches(".git"))
-        })
+        folders.iter().filter_map(|folder| self.roots.root(folder)).collect::<Vec<_>>().into_iter().any(
+            |root| {
+                let key = self.keys.entry(root).or_insert_with_key(|root| Project::of(root).key);
+                key.eq_ignore_ascii_case(wanted.trim_end_matches(".git"))
+            },
+        )
     }
 }
 
