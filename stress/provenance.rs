@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use ::archive::{Archive, ClaudeCode, Derivation, FILE_NAME, NewRecord, Project, SyncSettings};
+use ::archive::{Archive, ClaudeCode, FILE_NAME, NewRecord, Project, SyncSettings};
 use anyhow::{Context as _, Result, ensure};
 use fastrand::Rng;
 use jiff::{SignedDuration, Timestamp};
