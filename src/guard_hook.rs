@@ -7,10 +7,7 @@ use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
 use brain::{Brain, Config};
-use guard::{HookedAction, Repositories};
-
-/// The longest line that is read, in bytes: a hook's line has one or two kilobytes.
-const LINE_BYTES_MAX: usize = 1024 * 1024;
+use guard::{HookedAction, LINE_BYTES_MAX, Repositories};
 
 fn main() -> ExitCode {
     // Whatever is wrong, the action goes on.
@@ -21,8 +18,7 @@ fn main() -> ExitCode {
 /// Ends if no unit bears on the action or something is wrong; else `nugget guard` takes this process's place.
 fn run() -> Option<()> {
     let set = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
-    let is_disabled = set("NUGGET_DISABLE").is_some_and(|value| value != "0");
-    if is_disabled || std::io::stdin().is_terminal() {
+    if brain::config::is_disabled() || std::io::stdin().is_terminal() {
         return None;
     }
     let (config, _) = Config::load();

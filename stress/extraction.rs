@@ -10,7 +10,7 @@ use std::sync::Arc;
 use anyhow::{Context as _, Result, ensure};
 use async_trait::async_trait;
 use extract::{
-    Backend, BackendAnswer, BackendError, Cost, ExtractionContext, Extractor, FallbackExtractor,
+    AlsoAsked, Backend, BackendAnswer, BackendError, Cost, ExtractionContext, Extractor, FallbackExtractor,
     HeuristicExtractor, Known, Limits, ModelExtractor, Question, build_questions,
 };
 use serde_json::{Value, json};
@@ -76,7 +76,7 @@ pub(crate) fn run(command: &Extraction) -> Result<Value> {
                     Some(folder) => match RecordedAnswers::read(folder, name, conversation)? {
                         None => return Ok(()),
                         Some(answers) => {
-                            let model = ModelExtractor::new(Arc::new(answers), Limits::default());
+                            let model = ModelExtractor::new(Arc::new(answers), limits());
                             Box::new(FallbackExtractor::strict(Some(model), "no model"))
                         }
                     },
@@ -104,8 +104,13 @@ fn print_line(session: &str, mut line: Value) {
 fn questions(conversation: &Conversation) -> Vec<Question> {
     match conversation.human_words().next() {
         None => Vec::new(),
-        Some(_) => build_questions(conversation, &Known::default(), Limits::default()),
+        Some(_) => build_questions(conversation, &Known::default(), limits()),
     }
+}
+
+/// As by default, where sessions are archived.
+fn limits() -> Limits {
+    Limits { also_asked: AlsoAsked { records: true, topics: false }, ..Limits::default() }
 }
 
 fn tokens(questions: &[Question]) -> usize {

@@ -101,7 +101,7 @@ impl Archive {
         let mut rows = statement.query([&session.id])?;
         let mut records = Vec::new();
         while let Some(row) = rows.next()? {
-            // What a newer version wrote differently is left out.
+            // One that cannot be read says nothing.
             if let Ok(record) = serde_json::from_str::<CodeRecord>(&row.get::<_, String>(0)?) {
                 let messages = messages(&connection, &record.lines)?;
                 records.push((record, messages));

@@ -22,6 +22,11 @@ const OTHER_VARIABLES: &[&str] = &[
     "NUGGET_REQUIRE_POSTGRES",
 ];
 
+/// Whether `NUGGET_DISABLE` is set: in sessions that nugget starts itself, and where the user wants it.
+pub fn is_disabled() -> bool {
+    std::env::var_os("NUGGET_DISABLE").is_some_and(|value| !value.is_empty() && value != "0")
+}
+
 /// Where a setting's value comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {

@@ -18,8 +18,6 @@ use crate::{learning, output};
 const STARTUP: Duration = Duration::from_millis(15);
 /// How long the process waits for what is recorded after its answer, which usually takes a millisecond.
 const RECORD_WAIT: Duration = Duration::from_millis(60);
-/// The longest line that is read, in bytes: a hook's line has one or two kilobytes.
-pub(crate) const LINE_BYTES_MAX: usize = 1024 * 1024;
 
 /// The hook's line of JSON.
 #[derive(Deserialize)]
@@ -43,7 +41,7 @@ pub(crate) struct HookInput {
 
 /// Reads one line of stdin, unless it is blank or comes too late.
 pub(crate) fn read_line_in_time(deadline: Duration) -> Option<Vec<u8>> {
-    let line = system::file::read_stdin_line(LINE_BYTES_MAX, Instant::now() + deadline)?;
+    let line = system::file::read_stdin_line(guard::LINE_BYTES_MAX, Instant::now() + deadline)?;
     Some(line).filter(|line| !line.iter().all(u8::is_ascii_whitespace))
 }
 
@@ -98,7 +96,7 @@ pub(crate) fn answer_in_time(
             .code(USAGE)
             .hint("`nugget install` sets it up; it reads one line of JSON on stdin"));
     }
-    if is_disabled() {
+    if brain::config::is_disabled() {
         return Ok(());
     }
     let deadline = Duration::from_millis(deadline_ms).saturating_sub(STARTUP);
@@ -121,11 +119,6 @@ pub(crate) fn answer_in_time(
         let _ = receiver.recv_timeout(RECORD_WAIT);
     }
     Ok(())
-}
-
-/// Whether `NUGGET_DISABLE` is set: in sessions that nugget starts itself, and where the user wants it.
-pub(crate) fn is_disabled() -> bool {
-    non_empty("NUGGET_DISABLE").is_some_and(|value| value != "0")
 }
 
 /// The folder that the session was started in: its `cwd` follows every `cd`.

@@ -138,16 +138,10 @@ impl Embedder {
     /// # Errors
     /// The first error of [`Embedder::embed_document`].
     pub fn embed_documents(&self, texts: &[String]) -> Result<Vec<Embedding>, Error> {
+        if let Some(pool) = self.pool().filter(|_| texts.len() > 1) {
+            return pool.install(|| texts.par_iter().map(|text| self.embed_document(text)).collect());
+        }
         match &self.engine {
-            Engine::BuiltIn { threads, pool, .. } if *threads > 1 && texts.len() > 1 => {
-                let start = || ThreadPoolBuilder::new().num_threads(*threads).build().ok();
-                match pool.get_or_init(start) {
-                    Some(pool) => {
-                        pool.install(|| texts.par_iter().map(|text| self.embed_document(text)).collect())
-                    }
-                    None => texts.iter().map(|text| self.embed_document(text)).collect(),
-                }
-            }
             Engine::BuiltIn { .. } | Engine::Onnx { .. } | Engine::Words => {
                 texts.iter().map(|text| self.embed_document(text)).collect()
             }
@@ -160,6 +154,12 @@ impl Embedder {
                 Ok(vectors.into_iter().map(Embedding::from).collect())
             }
         }
+    }
+
+    /// The threads for documents, if there is more than one.
+    fn pool(&self) -> Option<&ThreadPool> {
+        let Engine::BuiltIn { threads: threads @ 2.., pool, .. } = &self.engine else { return None };
+        pool.get_or_init(|| ThreadPoolBuilder::new().num_threads(*threads).build().ok()).as_ref()
     }
 
     /// What computes the vectors.

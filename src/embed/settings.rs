@@ -15,7 +15,7 @@ pub struct Settings {
     /// The folder of downloaded libraries.
     pub runtime_folder: Option<PathBuf>,
     /// How many parts of documents the built-in model reads at the same time, each on a thread of its own; 0 is as 1.
-    /// Questions come between them.
+    /// Questions do not wait for them.
     pub threads: usize,
 }
 

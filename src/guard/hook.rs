@@ -7,6 +7,9 @@ use serde_json::Value;
 
 use crate::{Action, Repositories};
 
+/// The longest line of a hook that is read, in bytes: it has one or two kilobytes.
+pub const LINE_BYTES_MAX: usize = 1024 * 1024;
+
 /// The part of the hook's line of JSON that is about the action.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct HookedAction {

@@ -38,7 +38,7 @@ mod trigger_file;
 mod unit_triggers;
 
 pub use action::{Action, ChangedFile};
-pub use hook::HookedAction;
+pub use hook::{HookedAction, LINE_BYTES_MAX};
 pub use repositories::Repositories;
 pub use trigger::{Evidence, Trigger};
 pub use trigger_file::{TRIGGER_FILE, encode_triggers, may_bear};

@@ -247,10 +247,19 @@ impl Plan {
         let sqlite = self.store.sqlite();
         let transaction =
             self.connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(&sqlite)?;
-        let before = triggers::all(&transaction).map_err(&sqlite)?;
+        let removed = match self.work.clear {
+            true => triggers::all(&transaction),
+            false => triggers::of_units(&transaction, self.work.units_removed.iter().map(String::as_str)),
+        };
+        let removed = removed.map_err(&sqlite)?;
         apply(&transaction, &self.work, embeddings).map_err(&sqlite)?;
-        let now = triggers::all(&transaction).map_err(&sqlite)?;
-        self.store.write_triggers(before, now)?;
+        let added = self.work.units.iter().map(|new| new.unit.id.as_str());
+        let added = triggers::of_units(&transaction, added).map_err(&sqlite)?;
+        if removed != added || !self.store.has_triggers() {
+            let mut triggers = triggers::all(&transaction).map_err(&sqlite)?;
+            triggers.extend(removed);
+            self.store.write_triggers(&triggers)?;
+        }
         failpoint::here!("index-after-triggers");
         let generation = Generation {
             number: self.before.as_ref().map_or(0, |before| before.number) + 1,

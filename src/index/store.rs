@@ -236,39 +236,34 @@ impl Store {
         connect(&path).map_err(self.sqlite())
     }
 
-    /// Writes the copy of the triggers that hooks read, before a change of the index is committed: with those from before
-    /// it, so that it lacks none whenever this process is killed. Without a copy, hooks read the index.
-    pub(crate) fn write_triggers(
-        &self,
-        before: Vec<(String, String)>,
-        mut now: Vec<(String, String)>,
-    ) -> Result<(), Error> {
+    /// Whether there is a copy of the triggers.
+    pub(crate) fn has_triggers(&self) -> bool {
+        self.folder.join(guard::TRIGGER_FILE).exists()
+    }
+
+    /// Writes the copy of the triggers that hooks read, before a change of the index is committed: with those that the
+    /// change removes, so that it lacks none whenever this process or the machine stops. Without a copy, hooks read the
+    /// index.
+    pub(crate) fn write_triggers(&self, triggers: &[(String, String)]) -> Result<(), Error> {
         let path = self.folder.join(guard::TRIGGER_FILE);
-        if before == now && path.exists() {
-            return Ok(());
-        }
-        now.extend(before);
         let new = path.with_extension("new");
-        let write = || {
-            let bytes = guard::encode_triggers(&now).ok_or(io::ErrorKind::FileTooLarge)?;
-            match fs::remove_file(&new) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-                _ => create_private_file(&new)?.write_all(&bytes)?,
-            }
-            fs::rename(&new, &path)
+        let remove = |path: &Path| match fs::remove_file(path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
         };
-        match write() {
-            Ok(()) => Ok(()),
-            Err(error) => {
-                tracing::warn!(%error, "failed to copy the triggers; hooks read the index");
-                match fs::remove_file(&path) {
-                    Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                        Err(io_error("remove", &path)(error))
-                    }
-                    _ => Ok(()),
-                }
-            }
-        }
+        let write = || {
+            let bytes = guard::encode_triggers(triggers).ok_or(io::ErrorKind::FileTooLarge)?;
+            remove(&new)?;
+            let mut file = create_private_file(&new)?;
+            file.write_all(&bytes)?;
+            file.sync_all()?;
+            fs::rename(&new, &path)?;
+            File::open(&self.folder)?.sync_all()
+        };
+        write().or_else(|error| {
+            tracing::warn!(%error, "failed to copy the triggers; hooks read the index");
+            remove(&path).map_err(io_error("remove", &path))
+        })
     }
 
     /// Marks the database as damaged, so that the next builder makes it again.

@@ -46,10 +46,30 @@ pub(crate) fn insert(transaction: &Transaction<'_>, unit: &Unit) -> rusqlite::Re
     Ok(())
 }
 
-/// All triggers that an action may match, as JSON with their keys, in the order of both.
+/// All triggers that an action may match, as JSON with their keys.
 pub(crate) fn all(connection: &Connection) -> rusqlite::Result<Vec<(String, String)>> {
-    let sql = "SELECT DISTINCT key, pattern FROM triggers WHERE pattern <> '{}' ORDER BY key, pattern";
-    connection.prepare_cached(sql)?.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect()
+    keys_and_triggers(connection, "", [])
+}
+
+/// The same of these units alone, in the order of keys.
+pub(crate) fn of_units<'u>(
+    connection: &Connection,
+    units: impl Iterator<Item = &'u str>,
+) -> rusqlite::Result<Vec<(String, String)>> {
+    let units = serde_json::json!(units.collect::<Vec<_>>()).to_string();
+    keys_and_triggers(connection, "AND unit_id IN (SELECT value FROM json_each(?1))", [units])
+}
+
+fn keys_and_triggers(
+    connection: &Connection,
+    condition: &str,
+    parameters: impl rusqlite::Params,
+) -> rusqlite::Result<Vec<(String, String)>> {
+    let sql = format!(
+        "SELECT DISTINCT key, pattern FROM triggers WHERE pattern <> '{{}}' {condition} ORDER BY key, pattern"
+    );
+    let mut statement = connection.prepare_cached(&sql)?;
+    statement.query_map(parameters, |row| Ok((row.get(0)?, row.get(1)?)))?.collect()
 }
 
 /// The triggers that are stored under any of the keys.

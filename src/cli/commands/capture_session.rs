@@ -17,7 +17,7 @@ use serde_json::json;
 use super::dry_run;
 use crate::context::Context;
 use crate::error::{CAPTURE_FAILED, CliError, USAGE};
-use crate::hook::{self, HookInput, LINE_BYTES_MAX};
+use crate::hook::{self, HookInput};
 use crate::output::{self, counted};
 use crate::settings;
 use crate::spawn::ensure_worker;
@@ -82,7 +82,7 @@ pub(crate) struct CaptureSessionArgs {
 impl CaptureSessionArgs {
     pub(crate) fn run(self, context: &Context) -> Result<ExitCode, CliError> {
         // nugget's own model calls must not be captured, nor sessions of users who opted out.
-        if hook::is_disabled() {
+        if brain::config::is_disabled() {
             if self.transcript.is_none() {
                 let _ = decline(context);
             }
@@ -303,7 +303,7 @@ fn session_id(file: std::fs::File) -> Option<String> {
         #[serde(rename = "sessionId")]
         session_id: Option<String>,
     }
-    let mut reader = std::io::BufReader::new(file.take(LINE_BYTES_MAX as u64));
+    let mut reader = std::io::BufReader::new(file.take(guard::LINE_BYTES_MAX as u64));
     let mut line = Vec::new();
     for _ in 0..ID_LINES_MAX {
         line.clear();
