@@ -58,14 +58,8 @@ struct Call {
     cwd: String,
     /// What it has answered.
     output: String,
-    /// Whether the client calls that a failure. Of `… | tail` it does not, whatever happened.
+    /// Whether the client calls that a failure. Of `… | tail` it does not, whatever has happened.
     has_failed: bool,
-}
-
-impl Call {
-    fn error(&self) -> Option<&str> {
-        self.has_failed.then_some(self.output.as_str())
-    }
 }
 
 struct Session {
@@ -114,18 +108,21 @@ impl Replay {
         let mut told: BTreeSet<&str> = BTreeSet::new();
         for call in &session.calls {
             let begun = Instant::now();
-            let Some(before) = action(session, call, None) else { continue };
+            let before = Action::new(&call.tool, &call.input, &call.cwd, None);
+            let Some(before) = before.map(|action| placed(action, session)) else { continue };
             let earlier = told.clone();
             let mut said = speak(&before, units, &mut told);
             self.times.0.push(begun.elapsed().as_secs_f64() * 1000.0);
             self.actions += 1;
             let at_action = told.clone();
-            if let Some(error) = call.error() {
-                self.failures += 1;
-                let begun = Instant::now();
-                if let Some(failed) = action(session, call, Some(error)) {
-                    said.extend(speak(&failed, units, &mut told));
-                }
+            self.failures += usize::from(call.has_failed);
+            let begun = Instant::now();
+            let after = match call.has_failed {
+                true => Action::new(&call.tool, &call.input, &call.cwd, Some(&call.output)),
+                false => Action::passed(&call.tool, &call.input, &call.cwd, &call.output),
+            };
+            if let Some(after) = after {
+                said.extend(speak(&placed(after, session), units, &mut told));
                 self.times.0.push(begun.elapsed().as_secs_f64() * 1000.0);
             }
             let class = class(call);
@@ -196,12 +193,11 @@ impl Replay {
     }
 }
 
-fn action(session: &Session, call: &Call, error: Option<&str>) -> Option<Action> {
-    let mut action = Action::new(&call.tool, &call.input, &call.cwd, error)?;
-    // The machine's folders are gone: the session's is taken for the repository, and its first two names for the home.
+/// The machine's folders are gone: the session's is taken for the repository, and its first two names for the home.
+fn placed(mut action: Action, session: &Session) -> Action {
     action.expand_home(&session.folder.split('/').take(3).collect::<Vec<_>>().join("/"));
     action.locate(|path| Some(path.strip_prefix(&session.folder)?.trim_start_matches('/').to_owned()));
-    Some(action)
+    action
 }
 
 /// The units that the hook would tell, as it ranks them.

@@ -91,8 +91,7 @@ fn a_brain_on_github_passes_every_check() {
     std::fs::create_dir_all(&client).unwrap();
     let hook = json!({ "type": "command", "command": "nugget capture-session", "timeout": 10 });
     let guard = json!([{ "hooks": [{ "type": "command", "command": "nugget guard", "timeout": 5 }] }]);
-    let hooks =
-        json!({ "SessionEnd": [{ "hooks": [hook] }], "PreToolUse": guard, "PostToolUseFailure": guard });
+    let hooks = json!({ "SessionEnd": [{ "hooks": [hook] }], "PreToolUse": guard, "PostToolUse": guard, "PostToolUseFailure": guard });
     std::fs::write(client.join("settings.json"), json!({ "hooks": hooks }).to_string()).unwrap();
     let server = json!({ "mcpServers": { "nugget": { "command": "nugget", "args": ["serve"] } } });
     std::fs::write(sandbox.path().join(".claude.json"), server.to_string()).unwrap();

@@ -108,6 +108,13 @@ impl Fixture {
         input["error"] = error.into();
         self.answer(&input, &[])
     }
+
+    fn after_pass(&self, session: &str, command: &str, stdout: &str) -> Value {
+        let mut input = self.input(session, "PostToolUse", "Bash", json!({"command": command}));
+        input["tool_response"] =
+            json!({"stdout": stdout, "stderr": "", "interrupted": false, "isImage": false});
+        self.answer(&input, &[])
+    }
 }
 
 fn context(answer: &Value) -> &str {
@@ -160,6 +167,24 @@ fn the_fix_arrives_with_the_error() {
     assert_eq!(fixture.after_failure("s", "cargo build", error), Value::Null);
     assert_eq!(fixture.after_failure("t", "cargo build", "error: linker `cc` not found"), Value::Null);
     assert_eq!(fixture.before_command("t", "cargo build"), Value::Null, "nothing has failed yet");
+}
+
+#[test]
+fn the_fix_arrives_with_an_error_that_a_pipe_hides() {
+    let fixture = Fixture::new();
+    let output = "   Compiling shop\nerror[E0412]: cannot find type `Schema` in this scope\n";
+    assert_eq!(
+        fixture.after_pass("s", "cat build.log | grep error", output),
+        Value::Null,
+        "a text that exists"
+    );
+    assert_eq!(fixture.after_pass("s", "cargo build 2>&1 | tail -20", "Finished"), Value::Null);
+    let told = fixture.after_pass("s", "cargo build 2>&1 | tail -20", output);
+    assert!(context(&told).contains("Run `make generate` first"), "{told}");
+    assert_eq!(fixture.after_pass("s", "cargo build || true", output), Value::Null, "once a session");
+    assert_eq!(fixture.after_failure("s", "cargo build", output), Value::Null, "once a session");
+    // What is about the command was said before it ran.
+    assert_eq!(fixture.after_pass("s", "cargo publish", "done"), Value::Null);
 }
 
 #[test]
@@ -388,6 +413,7 @@ fn any_trouble_is_silence() {
         ("PreToolUse", "Bash", json!({"command": 3})),
         ("PreToolUse", "Bash", json!(null)),
         ("PostToolUseFailure", "Bash", json!({"command": "cargo publish"})),
+        ("PostToolUse", "Bash", json!({"command": "cargo publish"})),
         ("Stop", "Bash", json!({"command": "cargo publish"})),
     ] {
         assert_eq!(

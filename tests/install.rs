@@ -371,9 +371,10 @@ fn doctor_says_that_an_older_installation_lacks_the_guard() {
         let sandbox = Sandbox::new();
         sandbox.ok(["install", "--as", how]);
         let mut hooks: Value = serde_json::from_str(&read_text(&sandbox, file)).unwrap();
-        for event in ["PreToolUse", "PostToolUseFailure"] {
+        let all = "Edit|Write|MultiEdit|NotebookEdit|Bash";
+        for (event, tools) in [("PreToolUse", all), ("PostToolUse", "Bash"), ("PostToolUseFailure", all)] {
             let entry = hooks["hooks"].as_object_mut().unwrap().remove(event).unwrap();
-            assert_eq!(entry[0]["matcher"], "Edit|Write|MultiEdit|NotebookEdit|Bash", "{how}");
+            assert_eq!(entry[0]["matcher"], tools, "{how}");
             assert!(entry[0]["hooks"][0]["command"].as_str().unwrap().ends_with(" guard"), "{how}: {entry}");
         }
         fs::write(sandbox.path().join(file), hooks.to_string()).unwrap();

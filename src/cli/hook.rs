@@ -33,6 +33,8 @@ pub(crate) struct HookInput {
     pub(crate) tool_input: Option<serde_json::Value>,
     /// What a failed tool has answered.
     pub(crate) error: Option<String>,
+    /// What a tool has answered that has not failed.
+    pub(crate) tool_response: Option<serde_json::Value>,
     /// Whether the person has stopped the tool.
     pub(crate) is_interrupt: Option<bool>,
     /// The subagent that acts.

@@ -204,7 +204,7 @@ enum Command {
     /// Print units that match a prompt (the hook UserPromptSubmit)
     #[command(hide = true)]
     UserPrompt(commands::user_prompt::UserPromptArgs),
-    /// Print units that bear on an action (the hooks PreToolUse and PostToolUseFailure)
+    /// Print units that bear on an action (the hooks PreToolUse, PostToolUse and PostToolUseFailure)
     #[command(hide = true)]
     Guard(commands::guard::GuardArgs),
     /// Process the brain's queue until it is empty (hooks and servers start this)

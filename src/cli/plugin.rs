@@ -21,7 +21,7 @@ pub(crate) const SKILLS_FOLDER: &str = "skills/nugget";
 pub(crate) const HOOKS_FILE: &str = "hooks/hooks.json";
 
 /// The events at which the guard runs.
-pub(crate) const GUARD_EVENTS: [&str; 2] = ["PreToolUse", "PostToolUseFailure"];
+pub(crate) const GUARD_EVENTS: [&str; 3] = ["PreToolUse", "PostToolUse", "PostToolUseFailure"];
 
 /// The file that holds the program's path for the script beside it; it exists only if PATH does not lead there.
 pub(crate) const PATH_FILE: &str = "scripts/path";
@@ -52,8 +52,8 @@ impl Hook {
         Self { event, matcher: None, command, timeout_seconds }
     }
 
-    const fn of_actions(event: &'static str, command: &'static str) -> Self {
-        Self { matcher: Some("Edit|Write|MultiEdit|NotebookEdit|Bash"), ..Self::new(event, command, 5) }
+    const fn of_tools(event: &'static str, tools: &'static str, command: &'static str) -> Self {
+        Self { matcher: Some(tools), ..Self::new(event, command, 5) }
     }
 
     /// The entry below the event in the client's settings, for a command as it is written there.
@@ -73,8 +73,9 @@ impl Hook {
 pub(crate) const HOOKS: &[Hook] = &[
     Hook::new("SessionStart", "session-start", 5),
     Hook::new("UserPromptSubmit", "user-prompt", 5),
-    Hook::of_actions(GUARD_EVENTS[0], "guard"),
-    Hook::of_actions(GUARD_EVENTS[1], "guard"),
+    Hook::of_tools(GUARD_EVENTS[0], "Edit|Write|MultiEdit|NotebookEdit|Bash", "guard"),
+    Hook::of_tools(GUARD_EVENTS[1], "Bash", "guard"),
+    Hook::of_tools(GUARD_EVENTS[2], "Edit|Write|MultiEdit|NotebookEdit|Bash", "guard"),
     Hook::new("PreCompact", "session-start", 5),
     Hook::new("SessionEnd", "capture-session", 10),
 ];

@@ -1,10 +1,11 @@
-//! What an agent is about to do, or has failed to do.
+//! What an agent is about to do, or has done.
 
 use std::collections::HashSet;
 
 use serde_json::Value;
 
 use crate::bash::{self, Command};
+use crate::command::may_print_failure;
 use crate::path;
 use crate::signature::Output;
 
@@ -29,6 +30,8 @@ pub struct Action {
     pub(crate) symbols: HashSet<String>,
     pub(crate) commands: Vec<Command>,
     pub(crate) output: Option<Output>,
+    /// Whether only the output counts.
+    pub(crate) has_passed: bool,
 }
 
 impl Action {
@@ -63,6 +66,17 @@ impl Action {
         Some(action)
     }
 
+    /// An action that its client calls no failure, but whose output may show one: a failing program whose status a pipe, an
+    /// `||` or the program itself hides.
+    ///
+    /// `None` for all tools but Bash, and for a script of which each command prints texts that exist, as `cat` and
+    /// `git log` do: what they print has not happened now.
+    pub fn passed(tool: &str, input: &Value, folder: &str, output: &str) -> Option<Self> {
+        let action = Self::new(tool, input, folder, Some(output))?;
+        let may_fail = tool == "Bash" && action.commands.iter().any(may_print_failure);
+        may_fail.then_some(Self { has_passed: true, ..action })
+    }
+
     /// Replaces the `~` of files that a command names by the home folder.
     pub fn expand_home(&mut self, home: &str) {
         for file in &mut self.files {
@@ -87,13 +101,15 @@ impl Action {
     /// The keys under which triggers are stored that may match.
     pub fn keys(&self) -> Vec<String> {
         let mut keys = HashSet::new();
-        for file in &self.files {
-            let path = file.in_repository.as_deref().unwrap_or(&file.path);
-            keys.extend(path::parts(path).map(|part| format!("path {part}")));
-        }
-        keys.extend(self.commands.iter().map(|command| format!("command {}", command.program)));
-        if !self.symbols.is_empty() {
-            keys.insert("symbol".to_owned());
+        if !self.has_passed {
+            for file in &self.files {
+                let path = file.in_repository.as_deref().unwrap_or(&file.path);
+                keys.extend(path::parts(path).map(|part| format!("path {part}")));
+            }
+            keys.extend(self.commands.iter().map(|command| format!("command {}", command.program)));
+            if !self.symbols.is_empty() {
+                keys.insert("symbol".to_owned());
+            }
         }
         if let Some(output) = &self.output {
             keys.extend(output.keys().into_iter().map(|word| format!("error {word}")));
@@ -190,6 +206,40 @@ mod tests {
         let go = symbols_in("func (c *Catalog) Open(path string) (db Store) Close()");
         assert!(go.contains(&"Catalog.Open".to_owned()), "{go:?}");
         assert!(!go.contains(&"Store.Close".to_owned()), "{go:?}");
+    }
+
+    #[test]
+    fn only_the_output_of_what_has_passed_counts_and_only_of_programs_that_may_have_failed() {
+        let passed =
+            |command: &str| Action::passed("Bash", &json!({ "command": command }), "/p", "no rule x");
+        for command in [
+            "make 2>&1 | tail -5",
+            "cd x && bun run lint",
+            "go vet ./... || true",
+            "cat a; npm test",
+            "timeout 9 make | cat",
+            "git -C x commit -m y 2>&1 | head",
+            "gh api x | jq .id",
+        ] {
+            let mut keys = passed(command).unwrap().keys();
+            keys.sort();
+            assert_eq!(keys, ["error no", "error rule", "error x"], "{command}");
+        }
+        for command in [
+            "cat log | grep error",
+            "sudo cat log",
+            "sleep 5; tail -20 out.txt",
+            "git --no-pager log -p",
+            "git -C x diff | head",
+            "sed -i s/a/b/ src/a.rs",
+            "echo make",
+            "gh pr view 3",
+            "nugget list",
+            "",
+        ] {
+            assert_eq!(passed(command), None, "{command}");
+        }
+        assert_eq!(Action::passed("Edit", &json!({"file_path": "/p/a", "new_string": "b"}), "/p", "x"), None);
     }
 
     #[test]

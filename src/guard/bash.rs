@@ -331,7 +331,7 @@ fn inner_script(program: &str, arguments: &[String]) -> Option<String> {
 }
 
 /// The command that a program runs, for programs that only change how it is run.
-fn inner_command<'w>(program: &str, arguments: &'w [String]) -> Option<&'w [String]> {
+pub(crate) fn inner_command<'w>(program: &str, arguments: &'w [String]) -> Option<&'w [String]> {
     // The options whose value is a word of its own, and how many words stand before the command.
     let (with_value, operands): (&[&str], usize) = match program {
         "sudo" | "doas" => (&["-u", "-g", "-h", "-p", "-C", "-T", "-r", "-t", "-D", "-R", "-U"], 0),

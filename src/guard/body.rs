@@ -2,7 +2,7 @@
 //!
 //! Only code is read: spans and blocks. A command counts where the sentence warns of it ("never run `x`", "`x` fails") and
 //! not where it is only mentioned, which is most often as the remedy or as what shows the trouble; and not if everybody
-//! runs it every day. An error counts if it reads as one and has several words.
+//! runs it every day. An error counts if it has several words, and reads as one or is what something "says" or "fails with".
 
 use pulldown_cmark::{Event, Parser, Tag, TagEnd};
 
@@ -126,6 +126,12 @@ const ERROR_WORDS: &[&str] = &[
 /// Words that stand in error messages, and elsewhere.
 const WEAK_ERROR_WORDS: &[&str] =
     &["not", "no", "could", "must", "already", "expected", "missing", "unused", "locked"];
+/// Words after which a message is quoted: "the compiler says `x`", "it fails with the message `x`".
+const QUOTING: &[&str] =
+    &["says", "said", "reports", "reported", "complains", "complained", "warns", "error", "message"];
+/// Words before "with" which say the same.
+const FAILING: &[&str] =
+    &["fails", "failed", "fail", "ends", "ended", "stops", "stopped", "dies", "died", "crashes", "crashed"];
 /// Commands that are run all day: without an option they say nothing.
 const EVERYDAY: &[(&str, &[&str])] = &[
     (
@@ -238,7 +244,7 @@ impl Reader {
             Event::End(TagEnd::CodeBlock) => {
                 for line in self.block.take().unwrap_or_default().lines() {
                     // In a transcript of a terminal a command may stand before its error.
-                    self.error(line.trim());
+                    self.error(line.trim(), false);
                 }
             }
             Event::Text(text) => match (&mut self.heading, &mut self.block) {
@@ -249,7 +255,7 @@ impl Reader {
             Event::Code(code) => {
                 if let Some(heading) = &mut self.heading {
                     heading.push_str(&code);
-                } else if self.error(&code) || self.path(&code) {
+                } else if self.error(&code, self.is_quoting()) || self.path(&code) {
                     self.pieces.push(Piece::Text(" _ ".to_owned()));
                 } else {
                     self.pieces.push(Piece::Code(code.into_string()));
@@ -317,8 +323,19 @@ impl Reader {
         }
     }
 
-    /// Adds a message that reads as an error; returns whether it does.
-    fn error(&mut self, code: &str) -> bool {
+    /// Whether the text up to here ends with words after which a message is quoted.
+    fn is_quoting(&self) -> bool {
+        let Some(Piece::Text(text)) = self.pieces.last() else { return false };
+        let text = text.trim_end().trim_end_matches([':', '"', '\'', '(', '“', '‘']).to_lowercase();
+        let mut words = text.split_whitespace().rev();
+        match words.next() {
+            Some("with") => words.next().is_some_and(|word| FAILING.contains(&word)),
+            last => last.is_some_and(|word| QUOTING.contains(&word)),
+        }
+    }
+
+    /// Adds a message that is quoted as one or reads as an error; returns whether it does.
+    fn error(&mut self, code: &str, is_quoted: bool) -> bool {
         if code.chars().count() > CODE_CHARS_MAX {
             return false;
         }
@@ -329,6 +346,7 @@ impl Reader {
         let words_min = match (has(ERROR_WORDS), has(WEAK_ERROR_WORDS)) {
             (true, _) => ERROR_WORDS_MIN,
             (false, true) => WEAK_ERROR_WORDS_MIN,
+            (false, false) if is_quoted => WEAK_ERROR_WORDS_MIN,
             (false, false) => return false,
         };
         if looks_like_source(code) {
@@ -483,6 +501,18 @@ mod tests {
     #[test]
     fn an_error_counts_if_it_reads_as_one() {
         assert_eq!(found("It says `fatal: refusing to merge unrelated histories`."), ["error histories"]);
+        for said in [
+            "The compiler says",
+            "The build fails with the message:",
+            "`npm test` fails with",
+            "It reports \"",
+        ] {
+            assert_eq!(
+                found(&format!("{said} `the two branches have diverged`.")),
+                ["error diverged"],
+                "{said}"
+            );
+        }
         assert_eq!(found("```\n$ make\nmake: *** No rule to make target 'x'. Stop.\n```"), ["error target"]);
         for body in [
             "`npm`",
@@ -490,6 +520,8 @@ mod tests {
             "`ENOENT`",
             "`return Err(error)?;`",
             "`the quick brown fox`",
+            "It begins with `the quick brown fox`",
+            "It says `all is well`",
             "`if err != nil {`",
         ] {
             assert_eq!(found(body), Vec::<String>::new(), "{body}");

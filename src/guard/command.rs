@@ -48,6 +48,31 @@ impl CommandPattern {
     }
 }
 
+/// Whether what a command prints may be of a failure of its own: not if it prints a text that exists, prints nothing, or
+/// only starts another command.
+pub(crate) fn may_print_failure(command: &Command) -> bool {
+    let (operands, _) = split(command);
+    let subcommand = |at: usize| operands.get(at).copied().unwrap_or_default();
+    match command.program.as_str() {
+        "cat" | "bat" | "head" | "tail" | "less" | "more" | "nl" | "tac" | "strings" | "xxd" | "od"
+        | "hexdump" => false,
+        "grep" | "egrep" | "fgrep" | "zgrep" | "rg" | "ag" | "ack" | "jq" | "yq" | "diff" | "comm" => false,
+        "sed" | "gsed" | "awk" | "gawk" | "perl" | "cut" | "tr" | "sort" | "uniq" | "column" | "fold"
+        | "tee" | "wc" => false,
+        "echo" | "printf" | "true" | "false" | "test" | "[" | "set" | "export" | "unset" | "sleep"
+        | "wait" => false,
+        "git" => !matches!(
+            subcommand(0),
+            "log" | "show" | "diff" | "blame" | "grep" | "cat-file" | "reflog" | "shortlog"
+        ),
+        "gh" | "glab" => {
+            !matches!((subcommand(0), subcommand(1)), ("pr" | "issue" | "mr", "view" | "diff" | "list"))
+        }
+        "nugget" => false,
+        program => bash::inner_command(program, &command.words).is_none(),
+    }
+}
+
 /// The words that are no options, and the options. Global options before the subcommand lose their value, as in
 /// `git -C folder commit`.
 fn split(command: &Command) -> (Vec<&str>, Vec<&str>) {

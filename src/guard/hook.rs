@@ -1,4 +1,4 @@
-//! What Claude Code tells the hooks before an action and after a failed one.
+//! What Claude Code tells the hooks before and after an action.
 
 use std::path::{Path, PathBuf};
 
@@ -15,7 +15,7 @@ pub const LINE_BYTES_MAX: usize = 1024 * 1024;
 pub struct HookedAction {
     /// The folder in which the tool runs.
     pub cwd: Option<PathBuf>,
-    /// `PreToolUse` or `PostToolUseFailure`.
+    /// `PreToolUse`, `PostToolUse` or `PostToolUseFailure`.
     pub hook_event_name: Option<String>,
     /// The tool.
     pub tool_name: Option<String>,
@@ -23,6 +23,8 @@ pub struct HookedAction {
     pub tool_input: Option<Value>,
     /// What a failed tool has answered.
     pub error: Option<String>,
+    /// What a tool has answered that has not failed.
+    pub tool_response: Option<Value>,
     /// Whether the person has stopped the tool.
     pub is_interrupt: Option<bool>,
 }
@@ -36,18 +38,28 @@ impl HookedAction {
         home: Option<&str>,
         repositories: &mut Repositories,
     ) -> Option<Action> {
-        let error = match self.hook_event_name.as_deref()? {
-            "PreToolUse" => None,
+        let (tool, input, folder) = (self.tool_name.as_deref()?, self.tool_input.as_ref()?, folder.to_str()?);
+        let mut action = match self.hook_event_name.as_deref()? {
+            "PreToolUse" => Action::new(tool, input, folder, None)?,
+            "PostToolUse" => Action::passed(tool, input, folder, &self.response()?)?,
             // What a person has stopped says nothing of an error.
-            "PostToolUseFailure" if self.is_interrupt != Some(true) => Some(self.error.as_deref()?),
+            "PostToolUseFailure" if self.is_interrupt != Some(true) => {
+                Action::new(tool, input, folder, Some(self.error.as_deref()?))?
+            }
             _ => return None,
         };
-        let tool = self.tool_name.as_deref()?;
-        let mut action = Action::new(tool, self.tool_input.as_ref()?, folder.to_str()?, error)?;
         if let Some(home) = home {
             action.expand_home(home);
         }
         action.locate(|path| repositories.path_in_repository(path));
         Some(action)
+    }
+
+    /// What Bash has printed.
+    fn response(&self) -> Option<String> {
+        let response = self.tool_response.as_ref()?;
+        let parts = ["stdout", "stderr"].map(|part| response[part].as_str());
+        let text: Vec<&str> = response.as_str().into_iter().chain(parts.into_iter().flatten()).collect();
+        Some(text.join("\n"))
     }
 }

@@ -60,6 +60,9 @@ pub(crate) fn run(args: &GuardBenchArgs, binary: &Path, seed: u64) -> Result<Val
         if event == "PostToolUseFailure" {
             let output = "error: something else went wrong in src/lib.rs:12:5\n".repeat(100);
             input["error"] = format!("Exit code 1\n{output}").into();
+        } else if event == "PostToolUse" {
+            let output = "test a::b::c ... ok\n".repeat(250);
+            input["tool_response"] = json!({"stdout": output, "stderr": "", "interrupted": false});
         }
         input
     };
@@ -76,6 +79,7 @@ pub(crate) fn run(args: &GuardBenchArgs, binary: &Path, seed: u64) -> Result<Val
             "old_string": "fn a() {}\n".repeat(50), "new_string": "fn b() { c() }\n".repeat(50)}),
         ),
         input("s", "PostToolUseFailure", "Bash", json!({"command": "cargo test"})),
+        input("s", "PostToolUse", "Bash", json!({"command": "cargo test 2>&1 | tail -200"})),
     ];
     // As the plugin's script runs it.
     let program = binary.with_file_name("nugget-guard");

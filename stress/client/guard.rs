@@ -1,4 +1,5 @@
-//! The guard in the client: a command that failed in one session fails in the next, and a held one is refused once.
+//! The guard in the client: a command that failed in one session fails in the next, openly and behind a pipe, and a held
+//! one is refused once.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -51,6 +52,19 @@ pub(super) fn run(client: &Path, binary: &Path) -> Result<Value> {
     );
     run.wait_until_ended(2)?;
 
+    session(&run, "print the labels. SCRIPT:hidden")?;
+    let requests = run.api.requests();
+    let answered = requests.iter().find(|request| last_message_has(request, ERROR));
+    let answered = answered.context("no request carries the error that a pipe hides")?;
+    let result = tool_results(answered).pop().context("no tool result")?;
+    ensure!(result["is_error"] != true, "the client calls the piped command a failure: {result}");
+    ensure!(
+        told_after(answered, ERROR, FIX),
+        "the request with the error that a pipe hides does not carry the unit: {answered}"
+    );
+    ensure!(runs(&run) == 3, "the command ran {} times", runs(&run));
+    run.wait_until_ended(3)?;
+
     // The same unit, enforced by a person.
     let unit = run.sandbox.run_ok(&["list", "--json"])?;
     let unit: Value = serde_json::from_str(&unit)?;
@@ -64,8 +78,8 @@ pub(super) fn run(client: &Path, binary: &Path) -> Result<Value> {
 
     session(&run, "print the labels. SCRIPT:twice")?;
     check_refusal(&run)?;
-    ensure!(runs(&run) == 3, "the refused command ran, or the second attempt did not: {} runs", runs(&run));
-    run.wait_until_ended(3)?;
+    ensure!(runs(&run) == 4, "the refused command ran, or the second attempt did not: {} runs", runs(&run));
+    run.wait_until_ended(4)?;
     let in_terminal = Terminal::is_available();
     if in_terminal {
         // There it holds unless it is off.
@@ -77,9 +91,9 @@ pub(super) fn run(client: &Path, binary: &Path) -> Result<Value> {
         terminal.type_line("print the labels. SCRIPT:twice")?;
         terminal.wait_for("That is all.")?;
         check_refusal(&run)?;
-        ensure!(runs(&run) == 4, "in a terminal, {} runs", runs(&run));
+        ensure!(runs(&run) == 5, "in a terminal, {} runs", runs(&run));
         terminal.type_line("/exit")?;
-        run.wait_until_ended(4)?;
+        run.wait_until_ended(5)?;
     }
     let status: Value = serde_json::from_str(&run.sandbox.run_ok(&["status", "--json"])?)?;
     ensure!(
@@ -88,7 +102,7 @@ pub(super) fn run(client: &Path, binary: &Path) -> Result<Value> {
         status["guard"]
     );
     Ok(json!({
-        "told": "the unit is in the request with the error",
+        "told": "the unit is in the request with the error, also where a pipe hides the failure",
         "held": "refused once with the reason, then run",
         "held_in_terminal": if in_terminal { "the same" } else { "skipped: tmux is missing" },
     }))

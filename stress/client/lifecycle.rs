@@ -31,6 +31,8 @@ fn scripts() -> Scripts {
         "task_description": "commit a change to the importer, restart the label printer, deploy on a Friday"}});
     let answer = json!({ "type": "text", "text": FINAL_ANSWER });
     let print = json!({"type": "tool_use", "name": "Bash", "input": {"command": "./print-labels", "description": "Print"}});
+    let hidden = json!({"type": "tool_use", "name": "Bash", "input": {
+        "command": "./print-labels 2>&1 | tail -3", "description": "Print"}});
     let end = json!({"type": "text", "text": "That is all."});
     let nugget = |tool: &str, input: Value| json!({"type": "tool_use", "name": format!("mcp__plugin_nugget_nugget__{tool}"), "input": input});
     let note = nugget("create_note", json!({"title": "Retry budget", "content": "Webhooks retry 7 times."}));
@@ -42,6 +44,7 @@ fn scripts() -> Scripts {
         ("recall", vec![recall, find, end.clone()]),
         ("ask", vec![call, answer]),
         ("print", vec![print.clone(), end.clone()]),
+        ("hidden", vec![hidden, end.clone()]),
         ("twice", vec![print.clone(), print, end]),
     ]);
     Scripts { by_name, title: r#"{"title":"A session"}"# }

@@ -1,4 +1,4 @@
-//! `nugget guard`: the hook before an action and after a failed one; says what the brain has on it.
+//! `nugget guard`: the hook before and after an action; says what the brain has on it.
 //!
 //! It runs at every edit and every command, so it loads no model, starts no process and builds nothing: it looks up the
 //! triggers of the index that may match, and opens nothing for writing until one does. On any trouble it prints nothing,
@@ -43,9 +43,10 @@ const HELD_END: &str = "Run it again if you mean it: it is refused once in a ses
 
 const AFTER: &str = "\
 Claude Code runs this command as the hooks PreToolUse and PostToolUseFailure of
-the tools that edit files or run commands, with one line of JSON on stdin. It
-prints up to three merged units that bear on the file, the command or the error,
-each once in a session. The first action that a unit with `enforce: hold` bears
+the tools that edit files or run commands, and as PostToolUse of Bash, with one
+line of JSON on stdin. It prints up to three merged units that bear on the file,
+the command or the error, each once in a session. Of a command that has passed
+only the errors count that it prints, as `make | tail` does. The first action that a unit with `enforce: hold` bears
 on is refused with the unit's text; the second passes. It prints nothing if
 there is nothing to say, and always exits 0.
 
@@ -81,6 +82,7 @@ fn answer(context: &Context, config: &Config, input: HookInput) -> Option<HookAn
         tool_name: input.tool_name,
         tool_input: input.tool_input,
         error: input.error,
+        tool_response: input.tool_response,
         is_interrupt: input.is_interrupt,
     };
     let folder = hooked.cwd.clone().or_else(|| hook::project_folder(None))?;
