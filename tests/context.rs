@@ -225,6 +225,18 @@ fn a_line_is_traced_to_the_session_and_the_prompt_that_wrote_it() {
 }
 
 #[test]
+fn an_edit_long_before_the_commit_is_not_believed_for_a_few_lines() {
+    let shop = Shop::new();
+    let wrote = |file: &str| {
+        let found = shop.sandbox.json(["why", &format!("{}:3", shop.file(file)), "--json"]);
+        found["passages"][0]["session"]["id"].clone()
+    };
+    assert_eq!(wrote("src/rates.rs"), json!(SESSION));
+    shop.git(&["commit", "-q", "--amend", "--no-edit", "--date", "2026-11-05T10:00:00Z"]);
+    assert_eq!(wrote("src/rates.rs"), json!(null), "three days later and three lines around it");
+}
+
+#[test]
 fn a_place_that_is_none_is_refused_in_a_line() {
     let shop = Shop::new();
     let fails = |place: &str, expected: &str| {

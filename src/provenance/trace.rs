@@ -32,6 +32,13 @@ const NEIGHBOURS_OF_PLAIN: usize = 2;
 const NEAR: usize = 4;
 /// And for one in another file.
 const NEIGHBOURS_OF_MOVED: usize = 3;
+/// And for an edit that is far from the commit in time. In a real repository whose commits name their sessions, none of 584
+/// lines that were given to the right session was, but 17 of 28 that were given to another.
+const NEIGHBOURS_OF_FAR: usize = 5;
+/// What waits longer for its commit is far from it.
+const NEAR_BEFORE: SignedDuration = SignedDuration::from_hours(24);
+/// And what comes later after it was written first: an amended or rebased commit.
+const NEAR_AFTER: SignedDuration = SignedDuration::from_hours(6);
 
 /// A line of code, as git's blame tells of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -226,6 +233,10 @@ fn candidate<'t>(
         return None;
     }
     let letters = letters(&wanted);
+    let is_far = edit.at.zip(line.authored).is_some_and(|(at, authored)| {
+        let early = authored.duration_since(at);
+        early > NEAR_BEFORE || -early > NEAR_AFTER
+    });
     let mut best: Option<(usize, bool)> = None;
     for one in file_edits(&edit.tool, &edit.input) {
         if is_moved == same_path(&one.path, &line.path) {
@@ -233,6 +244,7 @@ fn candidate<'t>(
         }
         let Some((neighbours, is_only)) = introduced(&one, &wanted, line) else { continue };
         let is_enough = match () {
+            () if is_far && neighbours < NEIGHBOURS_OF_FAR => false,
             () if is_moved => letters >= DISTINCT_FROM && neighbours >= NEIGHBOURS_OF_MOVED,
             () if letters >= TELLING_FROM => true,
             () if letters >= DISTINCT_FROM => neighbours >= 1 || is_only,
