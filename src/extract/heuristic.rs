@@ -156,7 +156,7 @@ pub(crate) fn extract_by_rules(conversation: &Conversation) -> Extraction {
         detection.confidence = confidence_from(score);
         detections.found.push(detection);
     }
-    merge::merge_duplicates(&mut detections);
+    merge::merge_duplicates(&session, &mut detections);
     // What a person says outright was mergeable in 23 of 28 judged cases, more often than what is scored.
     let is_outright = |detection: &Detection| detection.by_human && detection.is_set_phrase();
     detections.found.sort_by(|a, b| {

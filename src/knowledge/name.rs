@@ -134,8 +134,11 @@ pub fn slug(text: &str) -> String {
     if is_reserved(&slug) { format!("{slug}-unit") } else { slug }
 }
 
-/// The name of the last folder of a path, which may come from another operating system.
+/// The name of the last folder of a path, which may come from another operating system. A worktree below `.worktrees` or
+/// `.claude/worktrees` has the name of its repository's folder.
 pub fn folder_name(path: &str) -> Option<&str> {
+    let of_repository = |mark: &str| path.split_once(mark).map(|(repository, _)| repository);
+    let path = of_repository("/.worktrees/").or_else(|| of_repository("/.claude/worktrees/")).unwrap_or(path);
     // On Unix a backslash may be part of a name.
     let is_windows = path.starts_with("\\\\") || path.as_bytes().get(1) == Some(&b':');
     path.rsplit(|c| c == '/' || (is_windows && c == '\\')).find(|part| !part.is_empty())
@@ -205,6 +208,9 @@ mod tests {
         check(r"C:\Users\dev\shop\", Some("shop"));
         check(r"\\server\share\shop", Some("shop"));
         check("C:/Users/dev/shop", Some("shop"));
+        check("/home/dev/shop/.worktrees/me/new-cart", Some("shop"));
+        check("/home/dev/shop/.claude/worktrees/3", Some("shop"));
+        check("/home/dev/worktrees/shop", Some("shop"));
         check("/", None);
         check("", None);
     }

@@ -19,7 +19,7 @@ regexes! {
     REPLY = r"(?ix)^(?:(?:ok(?:ay)?|yes|yeah|yep|sure|great|perfect|i(?:'d|\ would|\ will|'ll)?\ (?:go\ with|go\ for|prefer|like|choose|pick|want|take|say)|let's\ (?:go\ with|go\ for|do|use|take)|go\ (?:with|for)|do|use|take|the|i\ think|definitely|probably)[\s,.:—-]+)*
         (?:option|choice|number|variant|approach|\#)?\s*(?P<label>[A-F1-6])(?P<rest>(?:\s*[,.:;!)—–-].*|\s+(?:is|it\ is|please|pls|sounds|looks|seems|works|for|because|since|but|and|then|with|makes|thanks|i\ think)\b.*)?)$";
     ASKS = r"(?i)\?|\b(?:which (?:one|option|approach|do you)|prefer|your (?:call|preference|choice)|let me know|thoughts)\b";
-    ANY_QUESTION = r"(?i)^(?:which (?:one |option |approach |of these )?(?:do|would|should|sounds|seems|is|makes)|what (?:do|would|should|did) (?:you|i|we)\b|thoughts|any (?:thoughts|preference)|does (?:this|that)|do you|would you|want me|should (?:i|we)|shall|sound|ok)\b";
+    ANY_QUESTION = r"(?i)^(?:which (?:one |option |approach |of these )?(?:do|would|should|sounds|seems|is|makes)|what (?:do|would|should|did) (?:you|i|we)\b|what(?:'s| is) your\b|thoughts|any (?:thoughts|preference)|does (?:this|that)|do you|would you|want me|should (?:i|we)|shall|sound|ok)\b";
     REASON = r"(?i)\b(?:because|since|so that|as it|that (?:keeps|way|is|makes|avoids|lets|gives)|it(?:'s| is| keeps| makes| avoids)|but|though|and)\b";
 }
 
@@ -100,7 +100,11 @@ pub(super) fn detect(session: &Session<'_>, detections: &mut Detections) {
 impl Choice {
     /// The question and its answer: "How are errors shown? Inline, below the field".
     fn title(&self) -> Option<String> {
-        let label = self.chosen.label.trim_matches(|c: char| ORNAMENTS.contains(&c) || c.is_whitespace());
+        // `session/ package ✅ BEST FIT`: praise behind a mark.
+        let label =
+            self.chosen.label.trim_start_matches(|c: char| ORNAMENTS.contains(&c) || c.is_whitespace());
+        let label = label.split(['✅', '⭐']).next().unwrap_or_default();
+        let label = label.trim_matches(|c: char| ORNAMENTS.contains(&c) || c.is_whitespace());
         let fits = |title: &String| title.chars().count() <= TITLE_CHARS_MAX;
         let asked = Some(self.question.trim_matches(|c: char| ORNAMENTS.contains(&c) || c.is_whitespace()))
             .filter(|question| !ANY_QUESTION.is_match(question) && question.ends_with('?'));

@@ -4,7 +4,7 @@ use knowledge::text::{canonical, one_line, strip_hidden};
 use knowledge::{Candidate, Evidence, Rejected, UnitType};
 
 use super::session::{Session, Utterance};
-use super::vocabulary;
+use super::{standalone, vocabulary};
 use crate::sentences;
 
 const TITLE_CHARS_MAX: usize = 120;
@@ -65,9 +65,12 @@ impl Detection {
             || self.by_human && matches!(self.detector, "rules" | "decisions" | "choices")
     }
 
-    pub(super) fn into_candidate(self, session: &Session<'_>) -> Candidate {
+    pub(super) fn into_candidate(mut self, session: &Session<'_>) -> Candidate {
         let title = make_title(&self.title);
         let context = self.context(session);
+        // Each fact once.
+        let is_new = |why: &String| !canonical(&title).contains(&canonical(why));
+        self.why = self.why.filter(|why| standalone::informs(why) && is_new(why));
         let body = self.body(session, context.as_deref());
         let parts = [Some(&title), Some(&self.statement), self.what_to_do.as_ref(), self.why.as_ref()];
         let lesson = parts.into_iter().flatten().cloned().collect::<Vec<_>>().join("\n");
@@ -128,7 +131,10 @@ impl Detection {
         };
         section("When it applies", self.when.as_deref().map(as_sentence).as_deref());
         section("What to do", self.what_to_do.as_deref().map(as_sentence).as_deref());
-        section("Why", self.why.as_deref().map(as_sentence).as_deref());
+        // A reason that repeats a cut title is quoted below.
+        let title = canonical(&make_title(&self.title));
+        let why = self.why.as_deref().filter(|why| !canonical(why).contains(&title));
+        section("Why", why.map(as_sentence).as_deref());
         section("What was rejected", self.rejected.as_deref().map(as_sentence).as_deref());
         section("How it was learned", Some(&self.learned(session, context)));
         body.trim_end().to_owned()
@@ -136,7 +142,12 @@ impl Detection {
 
     /// Who said it where, what showed it, and the words around it.
     fn learned(&self, session: &Session<'_>, context: Option<&str>) -> String {
-        let who = if self.by_human { "The user said it" } else { "The assistant stated it" };
+        let is_of_plan = self.utterance.is_some_and(|at| session.utterances[at].is_of_plan);
+        let who = match (self.by_human, is_of_plan) {
+            (true, _) => "The user said it",
+            (_, true) => "The plan that the user approved says it",
+            _ => "The assistant stated it",
+        };
         let project = session.conversation.project.as_deref();
         let place =
             project.map_or(String::new(), |project| format!(" in work on `{}`", project.replace('`', "'")));
@@ -153,10 +164,14 @@ impl Detection {
         format!("{who}{place}.{shown_by}\n\n{}", quotes.join("\n>\n"))
     }
 
+    /// A person's short message, or the line that the statement is in.
+    pub(super) fn paragraph(&self, session: &Session<'_>) -> Option<String> {
+        session.utterances[self.utterance?].surroundings()
+    }
+
     /// The sentences around the statement, if they say more than it.
     fn context(&self, session: &Session<'_>) -> Option<String> {
-        let utterance = &session.utterances[self.utterance?];
-        let text = utterance.surroundings()?;
+        let text = self.paragraph(session)?;
         let said = [Some(&self.title), self.why.as_ref(), Some(&self.statement)];
         let said: Vec<String> =
             said.into_iter().flatten().flat_map(|part| sentences::content_words(part)).collect();
@@ -202,7 +217,8 @@ pub(super) fn make_title(statement: &str) -> String {
     let mut text = one_line(statement, 400);
     if text.chars().count() > TITLE_CHARS_MAX {
         let limit = text.char_indices().nth(TITLE_CHARS_MAX).map_or(text.len(), |(at, _)| at);
-        const ENDS: [&str; 11] = [
+        // Not at ", but": what follows is the point.
+        const ENDS: [&str; 10] = [
             " because ",
             "; ",
             " — ",
@@ -212,7 +228,6 @@ pub(super) fn make_title(statement: &str) -> String {
             ", while ",
             ", which ",
             ", and ",
-            ", but ",
             ", otherwise ",
         ];
         // Ignore positions inside code.
@@ -247,12 +262,21 @@ pub(super) fn lower_first(text: &str) -> String {
     }
 }
 
-/// The longest sentence of a text besides a statement.
+/// The longest sentence of a text besides a statement that says something. Only the next one may begin with "it" or the like.
 fn other_sentence<'t>(text: &'t str, statement: &str) -> Option<&'t str> {
-    text.split(". ")
-        .map(|sentence| sentence.trim_end_matches(['.', ' ']))
-        .filter(|sentence| !statement.contains(sentence) && !sentence.contains(statement))
-        .filter(|sentence| sentence.split_whitespace().count() >= 6 && !sentence.ends_with(['?', ':']))
+    let is_of_statement = |sentence: &str| statement.contains(sentence) || sentence.contains(statement);
+    let sentences: Vec<&str> =
+        text.split(". ").map(|sentence| sentence.trim_end_matches(['.', ' '])).collect();
+    let follows = |at: usize| at.checked_sub(1).is_some_and(|before| is_of_statement(sentences[before]));
+    sentences
+        .iter()
+        .enumerate()
+        .filter(|(_, sentence)| !is_of_statement(sentence))
+        .filter(|(_, sentence)| sentence.split_whitespace().count() >= 6 && !sentence.ends_with(['?', ':']))
+        .filter(|(at, sentence)| {
+            standalone::informs(sentence) && (follows(*at) || !standalone::refers_back(sentence))
+        })
+        .map(|(_, sentence)| *sentence)
         .max_by_key(|sentence| sentence.len())
 }
 

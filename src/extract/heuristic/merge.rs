@@ -3,6 +3,7 @@
 use transcript::Conversation;
 
 use super::detection::{Detection, Detections};
+use super::session::Session;
 use crate::sentences::regexes;
 use crate::similarity::{RecalledText, is_same_lesson};
 
@@ -28,10 +29,10 @@ pub(super) fn drop_recalled(conversation: &Conversation, detections: &mut Detect
     }
 }
 
-/// Merges detections that state the same lesson.
+/// Merges detections that state the same lesson, and statements of one paragraph, which is quoted.
 ///
 /// The one with the higher confidence stays, and takes the evidence of the other and the parts it lacks.
-pub(super) fn merge_duplicates(detections: &mut Detections) {
+pub(super) fn merge_duplicates(session: &Session<'_>, detections: &mut Detections) {
     let mut all = std::mem::take(&mut detections.found);
     // The most confident first; among equals the one with more parts.
     all.sort_by(|a, b| {
@@ -41,6 +42,15 @@ pub(super) fn merge_duplicates(detections: &mut Detections) {
             .then(a.event.cmp(&b.event))
     });
     for detection in all {
+        let beside = detections.found.iter().any(|kept| {
+            kept.event == detection.event
+                && [kept, &detection].iter().all(|one| one.detector == "statements")
+                && kept.paragraph(session) == detection.paragraph(session)
+        });
+        if beside {
+            detections.reject(&detection.title, "it is quoted with a stronger candidate");
+            continue;
+        }
         let same = detections.found.iter_mut().find(|kept| {
             kept.statement == detection.statement || is_same_lesson(&kept.title, &detection.title)
         });

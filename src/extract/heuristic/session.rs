@@ -3,9 +3,20 @@
 use knowledge::text::one_line;
 use transcript::{Conversation, EventKind};
 
-use crate::sentences::{self, Sentence};
+use crate::sentences::{self, Sentence, regexes};
 use crate::tool_output::reports_failure;
 
+regexes! {
+    HEADING = r"(?m)^#{1,6} +(.+)$";
+    // What a plan is made for and what was decided in it; the other sections are steps.
+    REASONS = r"(?i)\b(?:context|background|problems?|root causes?|why|rationale|motivation|decisions?|how it works|summary|overview|approach|constraints?|edge cases|caveats?|gotchas?|findings|insights?|current (?:state|behaviou?r)|assumptions|trade-?offs?|alternatives)\b";
+    // What a plan says of the present is what it changes.
+    PRESENT = r"(?i)\b(?:currently|current|today|at present|existing)\b";
+    STEP = r"(?i)^(?:step|phase|part|change|task)?\s*\d|`";
+}
+
+/// How the client begins a session on a plan that the model wrote and the person approved.
+const PLAN: &str = "Implement the following plan:";
 /// How much of a message is quoted around a sentence, in characters.
 const CONTEXT_CHARS_MAX: usize = 600;
 
@@ -24,7 +35,9 @@ pub(super) struct Utterance<'a> {
     /// The uuid of its line in the transcript.
     pub(super) line: &'a str,
     pub(super) by_human: bool,
-    /// The complete message.
+    /// Whether it is of a plan that the model wrote and the person approved.
+    pub(super) is_of_plan: bool,
+    /// The complete message, or the section of the plan.
     pub(super) message: &'a str,
     pub(super) sentence: Sentence,
 }
@@ -64,6 +77,18 @@ impl Utterance<'_> {
     }
 }
 
+/// The sections of a plan that give reasons and not steps.
+fn reasons_of_plan(plan: &str) -> Vec<&str> {
+    let headings: Vec<_> =
+        HEADING.captures_iter(plan).filter_map(|found| Some((found.get(0)?, found.get(1)?))).collect();
+    let ends = headings.iter().skip(1).map(|(next, _)| next.start()).chain([plan.len()]);
+    let sections = headings
+        .iter()
+        .zip(ends)
+        .filter(|((_, name), _)| REASONS.is_match(name.as_str()) && !STEP.is_match(name.as_str()));
+    sections.map(|((heading, _), end)| &plan[heading.end()..end]).collect()
+}
+
 impl<'a> Session<'a> {
     /// Splits a conversation. Commands without a result are left out.
     pub(super) fn from_conversation(conversation: &'a Conversation) -> Self {
@@ -89,11 +114,22 @@ impl<'a> Session<'a> {
     }
 
     fn add_message(&mut self, event: usize, line: &'a str, by_human: bool, message: &'a str) {
-        let sentences = sentences::split_sentences(message, by_human);
+        match message.trim_start().strip_prefix(PLAN).filter(|_| by_human) {
+            None => self.add_text(event, line, by_human, false, message),
+            Some(plan) => reasons_of_plan(plan)
+                .into_iter()
+                .for_each(|section| self.add_text(event, line, false, true, section)),
+        }
+    }
+
+    fn add_text(&mut self, event: usize, line: &'a str, by_human: bool, is_of_plan: bool, message: &'a str) {
+        let mut sentences = sentences::split_sentences(message, by_human);
+        sentences.retain(|sentence| !is_of_plan || !PRESENT.is_match(&sentence.text));
         self.utterances.extend(sentences.into_iter().map(|sentence| Utterance {
             event,
             line,
             by_human,
+            is_of_plan,
             message,
             sentence,
         }));

@@ -15,12 +15,14 @@ regexes! {
     // A step of the work at hand, or what became of it.
     OF_THE_TASK = r"(?ix)^(?:can|could|would|will|please|pls|do|does|did|is|are|was|were|has|have|had|
           (?:re)?(?:add|remove|delete|rename|move|create|implement|update|change|replace|extract|refactor|fix|rewrite|simplify|merge|split|convert|modify|adjust|introduce|insert|append|drop|bump|commit|push|verify|check|look|review|investigate|explore|examine|analy[sz]e|continue|proceed|start|begin|finish|complete|apply|revert|rebase|migrate|wire|expose|define|declare|write|print|show|display|make|build|install|open|list|search|find|test|include|inline|clean|mark|document|set|get|run|read|parse|validate|handle|ensure)(?:s|d|ed|ing)?\b
+        | [a-z]+ed\ (?:the|an?|all|both|each|every|two|three|to|up|out|in)\b | [a-z]+ed\ `
+        | (?:verifies|states|ensures|confirms|describes|explains|demonstrates|covers)\b
         | added|removed|created|made|found|built|ran|wrote|done|all\ (?:tests|checks|\d+|done|good|changes|the)|both\ |tests?\ |step\ |phase\ |task\ |part\ |option\ |test\ \d|case\ |scenario|before:|after:|before\ →|\d+\b|\#|\[)";
     BOUND = r"(?ix)\b(?:this\ (?:pr|commit|branch|change|diff|file|test|function|method|line|code|plan|task|session|fix|approach|case|one|point|time|comment|review|ticket|issue|bug|failure|error|step|refactor|implementation|means|way|would|will|is|was)|
           (?:the|your|my)\ (?:pr|pull\ request|diff|plan|task|fix|comment|reviewer|review|previous|above|below|following|other\ (?:one|test|file|function)|current\ (?:state|branch|code|approach|implementation|pr|change))|
           (?:pr|issue|ticket|option|step|phase|task|item|point|finding|comment)\ \#?\d+|\#\d{2,}|[A-Z]{2,6}-\d+|lines?\ ~?\d+|[\w/-]+\.\w{1,5}:\d+|\d+\ (?:tests?|files?|lines?|commits?|issues?|errors?|changes)\b|
           you\ (?:just|mentioned|said|asked|want|wanted|need|see|can\ see|pointed)|(?:as|like)\ (?:you|i)\ (?:said|mentioned|asked)|
-          your\ list|i\ wrote|\(recommended\)|i(?:'ve|'ll|'m|\ am|\ have|\ will|\ think|\ can|\ see|\ need|\ want|\ just|\ would|\ could|\ should|\ don't|\ didn't|\ was|\ guess|\ mean|\ added|\ fixed|\ found)|let\ me|we(?:'re|\ are)\ (?:getting|going|now|discovering|about)|
+          your\ list|i\ wrote|this\ feature|find\ a\ way|figure\ out|(?:have|take)\ a\ look|look\ into|\(recommended\)|i(?:'ve|'ll|'m|\ am|\ have|\ will|\ think|\ can|\ see|\ need|\ want|\ just|\ would|\ could|\ should|\ don't|\ didn't|\ was|\ guess|\ mean|\ added|\ fixed|\ found)|let\ me|we(?:'re|\ are)\ (?:getting|going|now|discovering|about)|
           right\ now|just\ now|for\ now|at\ the\ moment|so\ far|earlier|yesterday|today|tomorrow|next\ step|pre-existing|preexisting|unrelated\ to)\b";
     STATUS = r"(?i)✅|✓|✔|❌|⚠|🎉|🤔|\b(?:successfully|all tests|tests pass(?:ed)?|is now|are now|now (?:uses?|works?|passes|returns?|has|have|correctly|properly|shows?|handles?)|has been|have been|was (?:added|removed|fixed|updated|changed|renamed|moved|created|replaced)|were (?:added|removed|fixed|updated|changed)|looks good|lgtm)\b|→ *passed|\bTODO\b";
     CHAT = r"(?i)[╭╮╰╯│─┌└├•]|[\u{1F300}-\u{1FAFF}]|\b(?:lol|haha|soo+|hmm+|btw|pls|plz|gonna|wanna|dunno|kinda|sort of|thinking aloud|pop quiz|not sure|no idea|stuff|thingy?|yeah|yep|huh)\b|\.\.\.|…|!!|\?";
@@ -30,7 +32,11 @@ regexes! {
     CONDITIONAL = r"(?i)^(?:if|when|whenever|once|while|after|before|since|until|unless|as soon as)\b";
     CONTINUED = r"(?i)^(?:and|or|but|if|when|unless|while)\b";
     SUPPOSED = r"(?i)\b(?:could|would|wouldn't|we'd|we'll|they'd|it'd|i'd|might|suppose|imagine|hypothetical\w*)\b";
-    OPEN_END = r"(?i)(?:[,:;(—–-]|\b(?:and|or|but|especially|particularly|which|that|vs|with|to|of|an?|the|for|as|so|if|e\.g|i\.e|because|since|when|where|whether|than|from|by|at|like|such|including))$";
+    OPEN_END = r"(?i)(?:[,:;(—–-]|\b(?:and|or|but|especially|particularly|which|that|vs|with|to|of|an?|the|for|as|so|if|e\.g|i\.e|because|since|when|where|whether|than|from|by|at|like|such|including|does|did|do|was|were|will|should|must|can|could|has|have|containing|following|called|named))$";
+    // A question without its answer.
+    ASKS = r"(?i)^(?:do|does|did|should|shall|would|could|can|which|what|how|is|are|whether)\b[^?]*$";
+    // Praise, agreement, and how the work goes on.
+    IDLE = r"(?i)\b(?:good (?:catch|point|idea|question|call)|great|perfect|makes sense|you're right|(?:is|are|was) (?:correct|right|valid|fine|expected|confirmed|done)\b|good to know|exactly|found it|got it|let me|let's|now i|i'll|i've|i'm going)\b";
     FAILURE = r"(?i)\b(?:fail(?:s|ed|ing|ure)?|error|errors|crash\w*|panic\w*|hang\w*|bug|broke|breaks?|broken|race|deadlock\w*|leak\w*|lost|loses|overwrites?|wiped?|corrupt\w*|wrong(?:ly)?|missing|silently|ignored|mistook|can't|cannot|isn't|doesn't)\b";
     CAUSE = r"(?i)\b(?:because|since|due to|root cause|caused|as a result|, so\b|which (?:means|causes|makes|breaks))";
 }
@@ -41,6 +47,16 @@ pub(super) const WORDS: std::ops::RangeInclusive<usize> = 7..=45;
 /// Whether a text says something by itself, and not only of the work at hand.
 pub(super) fn stands_alone(text: &str) -> bool {
     is_clear(text) && (STATES.is_match(text) || explains_a_failure(text))
+}
+
+/// Whether a sentence says something beside a statement: no praise, no step of the work and no status.
+pub(super) fn informs(sentence: &str) -> bool {
+    ![&*IDLE, &*OF_THE_TASK, &*BOUND, &*STATUS, &*CHAT].iter().any(|form| form.is_match(sentence))
+}
+
+/// Whether a sentence begins with what the one before it names, or points elsewhere.
+pub(super) fn refers_back(sentence: &str) -> bool {
+    UNCLEAR_START.is_match(sentence) || points_elsewhere(sentence)
 }
 
 /// Whether a text says that something fails, and why.
@@ -111,6 +127,7 @@ pub(super) fn is_whole(title: &str) -> bool {
         && title.matches('`').count().is_multiple_of(2)
         && code * 5 < title.len() * 4
         && !OPEN_END.is_match(title)
+        && !ASKS.is_match(title)
         && !lacks_main_clause(title)
         && !title.starts_with(['+', '<', '>', '/', '|', '&', '=', ')'])
 }

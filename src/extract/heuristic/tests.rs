@@ -631,6 +631,62 @@ fn each_fact_of_a_unit_is_told_once() {
 }
 
 #[test]
+fn of_an_approved_plan_only_its_reasons_are_read_and_not_as_a_persons_words() {
+    let plan = "Implement the following plan:\n\n# Plan: Retry failed webhooks\n\n## Context\n\n\
+        The billing API rejects every request whose `Idempotency-Key` is older than a day. \
+        The queue currently drops every request that was rejected once.\n\n## Step 1: `retry.rs`\n\n\
+        - Always store the idempotency key of each request before the worker sends it.\n\n\
+        ## Verification\n\nThe test suite must always run with a fresh queue and an empty database.\n";
+    let found = detected(&session([human(plan)]));
+    let titles: Vec<&str> = found.iter().map(|unit| unit.title.as_str()).collect();
+    assert_eq!(titles, ["The billing API rejects every request whose `Idempotency-Key` is older than a day"]);
+    assert!(
+        found[0].body.contains("The plan that the user approved says it in work on `ledger`."),
+        "{found:#?}"
+    );
+    let words = plan.replace("Implement the following plan:\n\n", "");
+    assert!(detected(&session([assistant(&words)])).len() > 1, "the plan alone is what makes the difference");
+}
+
+#[test]
+fn statements_of_one_paragraph_are_one_unit() {
+    let kept = |text: &str| {
+        let conversation = session([assistant(text)]);
+        let of_session = super::Session::from_conversation(&conversation);
+        let mut detections = super::detect(&conversation, &of_session);
+        super::merge::merge_duplicates(&of_session, &mut detections);
+        detections.found.iter().filter(|found| found.detector == "statements").count()
+    };
+    let one = "The exporter never writes a ledger file while the importer holds the lock of it.";
+    let other = "The exporter requires a ledger file with a header row in it.";
+    assert_eq!((kept(one), kept(other)), (1, 1));
+    assert_eq!(kept(&format!("{one} {other}")), 1);
+    assert_eq!(kept(&format!("{one}\n\n{other}")), 2);
+}
+
+#[test]
+fn a_description_is_no_step_of_the_work_and_no_praise() {
+    let told = |after: &str| {
+        let text = format!(
+            "The exporter never writes a ledger file while the importer holds the lock of it. {after}"
+        );
+        detected(&session([assistant(&text)])).remove(0).description
+    };
+    assert_eq!(
+        told("It waits for ten minutes and then gives up."),
+        "It waits for ten minutes and then gives up."
+    );
+    for after in [
+        "This is a good catch by the reviewer of it.",
+        "Let me verify that against the tests of the exporter.",
+        "I'll add a directive to skip the check of the lock.",
+        "Removed the complex logic of the second lock file.",
+    ] {
+        assert_eq!(told(after), "", "{after}");
+    }
+}
+
+#[test]
 fn a_title_that_needs_its_surroundings_is_dropped() {
     for words in [
         "It only reads the first page of the results because the cursor is dropped.",
@@ -679,6 +735,8 @@ fn an_answered_question_is_a_decision_with_its_alternatives() {
 fn a_single_word_decides_no_domain() {
     let unit = |words: &str| typed(&[words]).candidates.remove(0).domain;
     assert_ne!(unit("never move the cursor while a person types in the editor"), "databases");
+    // One word in two forms is one word.
+    assert_ne!(unit("always run the stop hook before the other hooks of the session"), "frontend");
     assert_eq!(
         unit("always page through a table with a keyset cursor, never with an offset query"),
         "databases"

@@ -1,6 +1,6 @@
 //! Guesses the domain and the tags of a lesson from short word lists.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::LazyLock;
 
 use crate::sentences::{self, regexes};
@@ -81,12 +81,15 @@ pub(super) fn classify(lesson: &str, nearby: &str) -> Topic {
     // A single word may be there by chance: "cursor" is a place in a text as well.
     let score = |domain: &str, words: &str| -> usize {
         let (mut sum, mut distinct) = (0, 0);
-        for stem in words.split(' ').filter_map(|word| sentences::content_words(word).into_iter().next()) {
+        // `hook` and `hooks` are one word.
+        let domain_stems: BTreeSet<String> =
+            words.split(' ').filter_map(|word| sentences::content_words(word).into_iter().next()).collect();
+        for stem in domain_stems {
             let count = |stems: &[String]| stems.iter().filter(|other| **other == stem).count();
             let near = if everyday(domain) { 0 } else { count(&stems_nearby).min(2) };
             let here = 3 * count(&stems).min(3);
             sum += here + near;
-            distinct += usize::from(here > 0) + usize::from(near > 0);
+            distinct += usize::from(here + near > 0);
         }
         if distinct >= DOMAIN_WORDS_MIN { sum } else { 0 }
     };
