@@ -28,7 +28,7 @@ regexes! {
     CHAT = r"(?i)[╭╮╰╯│─┌└├•]|[\u{1F300}-\u{1FAFF}]|\b(?:lol|haha|soo+|hmm+|btw|pls|plz|gonna|wanna|dunno|kinda|sort of|thinking aloud|pop quiz|not sure|no idea|stuff|thingy?|yeah|yep|huh)\b|\.\.\.|…|!!|\?";
     STATES = r"(?i)\b(?:is|are|isn't|aren't|has|have|hasn't|does|do|doesn't|don't|can|can't|cannot|must|mustn't|should|shouldn't|may|needs?|requires?|returns?|uses?|reads?|writes?|runs?|takes?|expects?|means?|works?|handles?|stores?|creates?|contains?|supports?|keeps?|makes?|gets?|gives?|fails?|breaks?|causes?|goes|lives?|belongs?|happens?|comes?|starts?|stops?|ignores?|rejects?|accepts?|sends?|drops?|loses?|overwrites?|deletes?|removes?|adds?|sets?|prints?|exits?|hangs?|blocks?|waits?|skips?|resolves?|matches|depends?|refers?|points?|prevents?|allows?|lets|becomes?|remains?|leaves?|holds?|shares?|provides?|includes?|checks?|calls?|triggers?|emits?|produces?|counts?|treats?|wins?|never|always|only|was|were)\b";
     // A condition without what follows from it, an entry of a glossary, a line of a log.
-    UNFINISHED = r"(?i)^(?:if|when|whenever|once|while|after|before|since|for|on|in|with|without|where|until|as|because|during|given|by|to|from|at)\b[^,→:]*$|^[\w`'./ -]{2,50} [-–—] [A-Z]|\d\d:\d\d:\d\d|^[*(|]|^(?:uses?|returns?|calls?|outputs?|allows?|supports?|stores?|skips?|emits?|detect\w*|consider\w*|stops?|go|get|pass(?:es)?|takes?|keeps?|gives?|tracks?|sends?|loads?|saves?|starts?|ends?|prevents?|provides?|requires?|contains?|includes?|see|expects?|points?|works?|triggers?|runs?|based on|according to|looking|using)\b";
+    UNFINISHED = r"(?i)^(?:always|never|also) \w*[^s\W]s\b|^(?:if|when|whenever|once|while|after|before|since|for|on|in|with|without|where|until|as|because|during|given|by|to|from|at)\b[^,→:]*$|^[\w`'./ -]{2,50} [-–—] [A-Z]|\d\d:\d\d:\d\d|^[*(|]|^(?:uses?|returns?|calls?|outputs?|allows?|supports?|stores?|skips?|emits?|detect\w*|consider\w*|stops?|go|get|pass(?:es)?|takes?|keeps?|gives?|tracks?|sends?|loads?|saves?|starts?|ends?|prevents?|provides?|requires?|contains?|includes?|see|expects?|points?|works?|triggers?|runs?|based on|according to|looking|using)\b";
     CONDITIONAL = r"(?i)^(?:if|when|whenever|once|while|after|before|since|until|unless|as soon as)\b";
     CONTINUED = r"(?i)^(?:and|or|but|if|when|unless|while)\b";
     SUPPOSED = r"(?i)\b(?:could|would|wouldn't|we'd|we'll|they'd|it'd|i'd|might|suppose|imagine|hypothetical\w*)\b";
@@ -36,7 +36,7 @@ regexes! {
     // A question without its answer.
     ASKS = r"(?i)^(?:do|does|did|should|shall|would|could|can|which|what|how|is|are|whether)\b[^?]*$";
     // Praise, agreement, and how the work goes on.
-    IDLE = r"(?i)\b(?:good (?:catch|point|idea|question|call)|great|perfect|makes sense|you're right|(?:is|are|was) (?:correct|right|valid|fine|expected|confirmed|done)\b|good to know|exactly|found it|got it|let me|let's|now i|i'll|i've|i'm going)\b";
+    IDLE = r"(?i)\b(?:good (?:catch|point|idea|question|call)|great|perfect|makes sense|you're right|(?:is|are|was) (?:correct|right|valid|fine|expected|confirmed|done)\b|good to know|exactly|found it|got it|let me|let's|now i|i'll|i've|i'm going|my)\b";
     FAILURE = r"(?i)\b(?:fail(?:s|ed|ing|ure)?|error|errors|crash\w*|panic\w*|hang\w*|bug|broke|breaks?|broken|race|deadlock\w*|leak\w*|lost|loses|overwrites?|wiped?|corrupt\w*|wrong(?:ly)?|missing|silently|ignored|mistook|can't|cannot|isn't|doesn't)\b";
     CAUSE = r"(?i)\b(?:because|since|due to|root cause|caused|as a result|, so\b|which (?:means|causes|makes|breaks))";
 }
@@ -46,7 +46,9 @@ pub(super) const WORDS: std::ops::RangeInclusive<usize> = 7..=45;
 
 /// Whether a text says something by itself, and not only of the work at hand.
 pub(super) fn stands_alone(text: &str) -> bool {
-    is_clear(text) && (STATES.is_match(text) || explains_a_failure(text))
+    // A verb within code is no verb of the sentence; an arrow stands for one that is missing.
+    let words: String = text.split('`').step_by(2).collect();
+    is_clear(text) && !words.contains(['→', '⇒']) && (STATES.is_match(&words) || explains_a_failure(text))
 }
 
 /// Whether a sentence says something beside a statement: no praise, no step of the work and no status.
