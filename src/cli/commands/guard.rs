@@ -46,9 +46,9 @@ Claude Code runs this command as the hooks PreToolUse and PostToolUseFailure of
 the tools that edit files or run commands, and as PostToolUse of Bash, with one
 line of JSON on stdin. It prints up to three merged units that bear on the file,
 the command or the error, each once in a session. Of a command that has passed
-only the errors count that it prints, as `make | tail` does. The first action that a unit with `enforce: hold` bears
-on is refused with the unit's text; the second passes. It prints nothing if
-there is nothing to say, and always exits 0.
+only the errors count that it prints, as `make | tail` does. The first action
+that a unit with `enforce: hold` bears on is refused with the unit's text; the
+second passes. It prints nothing if there is nothing to say, and always exits 0.
 
 guard.enabled = \"off\" turns it off; guard.hold = \"off\" refuses nothing.";
 

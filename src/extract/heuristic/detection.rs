@@ -68,9 +68,9 @@ impl Detection {
     pub(super) fn into_candidate(mut self, session: &Session<'_>) -> Candidate {
         let title = make_title(&self.title);
         let context = self.context(session);
-        // Each fact once.
+        // Each fact once; a person's reason is kept as it is.
         let is_new = |why: &String| !canonical(&title).contains(&canonical(why));
-        self.why = self.why.filter(|why| standalone::informs(why) && is_new(why));
+        self.why = self.why.filter(|why| (self.by_human || standalone::informs(why)) && is_new(why));
         let body = self.body(session, context.as_deref());
         let parts = [Some(&title), Some(&self.statement), self.what_to_do.as_ref(), self.why.as_ref()];
         let lesson = parts.into_iter().flatten().cloned().collect::<Vec<_>>().join("\n");

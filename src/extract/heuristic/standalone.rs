@@ -34,7 +34,7 @@ regexes! {
     SUPPOSED = r"(?i)\b(?:could|would|wouldn't|we'd|we'll|they'd|it'd|i'd|might|suppose|imagine|hypothetical\w*)\b";
     OPEN_END = r"(?i)(?:[,:;(—–-]|\b(?:and|or|but|especially|particularly|which|that|vs|with|to|of|an?|the|for|as|so|if|e\.g|i\.e|because|since|when|where|whether|than|from|by|at|like|such|including|does|did|do|was|were|will|should|must|can|could|has|have|containing|following|called|named))$";
     // A question without its answer.
-    ASKS = r"(?i)^(?:do|does|did|should|shall|would|could|can|which|what|how|is|are|whether)\b[^?]*$";
+    ASKS = r"(?i)^(?:(?:do|does|did|should|shall|would|could|can|is|are) (?:you|we|i|it|they|the|this|that)|which|what|how|whether)\b[^?]*$";
     // Praise, agreement, and how the work goes on.
     IDLE = r"(?i)\b(?:good (?:catch|point|idea|question|call)|great|perfect|makes sense|you're right|(?:is|are|was) (?:correct|right|valid|fine|expected|confirmed|done)\b|good to know|exactly|found it|got it|let me|let's|now i|i'll|i've|i'm going|my)\b";
     FAILURE = r"(?i)\b(?:fail(?:s|ed|ing|ure)?|error|errors|crash\w*|panic\w*|hang\w*|bug|broke|breaks?|broken|race|deadlock\w*|leak\w*|lost|loses|overwrites?|wiped?|corrupt\w*|wrong(?:ly)?|missing|silently|ignored|mistook|can't|cannot|isn't|doesn't)\b";

@@ -649,6 +649,16 @@ fn of_an_approved_plan_only_its_reasons_are_read_and_not_as_a_persons_words() {
 }
 
 #[test]
+fn a_rule_that_begins_like_a_question_is_a_rule() {
+    let rule =
+        "from now on, do not commit generated files to the repository, because my editor shows them twice";
+    let extraction = typed(&[rule]);
+    let unit = &extraction.candidates[0];
+    assert!(unit.title.starts_with("Do not commit generated files"), "{}", unit.title);
+    assert!(unit.body.contains("## Why\n\nMy editor shows them twice."), "{}", unit.body);
+}
+
+#[test]
 fn statements_of_one_paragraph_are_one_unit() {
     let kept = |text: &str| {
         let conversation = session([assistant(text)]);
