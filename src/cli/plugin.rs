@@ -23,6 +23,9 @@ pub(crate) const HOOKS_FILE: &str = "hooks/hooks.json";
 /// The events at which the guard runs.
 pub(crate) const GUARD_EVENTS: [&str; 3] = ["PreToolUse", "PostToolUse", "PostToolUseFailure"];
 
+/// The tools that edit files or run commands.
+const ACTIONS: &str = "Edit|Write|MultiEdit|NotebookEdit|Bash";
+
 /// The file that holds the program's path for the script beside it; it exists only if PATH does not lead there.
 pub(crate) const PATH_FILE: &str = "scripts/path";
 
@@ -73,9 +76,9 @@ impl Hook {
 pub(crate) const HOOKS: &[Hook] = &[
     Hook::new("SessionStart", "session-start", 5),
     Hook::new("UserPromptSubmit", "user-prompt", 5),
-    Hook::of_tools(GUARD_EVENTS[0], "Edit|Write|MultiEdit|NotebookEdit|Bash", "guard"),
+    Hook::of_tools(GUARD_EVENTS[0], ACTIONS, "guard"),
     Hook::of_tools(GUARD_EVENTS[1], "Bash", "guard"),
-    Hook::of_tools(GUARD_EVENTS[2], "Edit|Write|MultiEdit|NotebookEdit|Bash", "guard"),
+    Hook::of_tools(GUARD_EVENTS[2], ACTIONS, "guard"),
     Hook::new("PreCompact", "session-start", 5),
     Hook::new("SessionEnd", "capture-session", 10),
 ];

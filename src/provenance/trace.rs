@@ -36,9 +36,9 @@ const NEIGHBOURS_OF_MOVED: usize = 3;
 /// lines that were given to the right session was, but 17 of 28 that were given to another.
 const NEIGHBOURS_OF_FAR: usize = 5;
 /// What waits longer for its commit is far from it.
-const NEAR_BEFORE: SignedDuration = SignedDuration::from_hours(24);
+const WRITTEN_BEFORE_MAX: SignedDuration = SignedDuration::from_hours(24);
 /// And what comes later after it was written first: an amended or rebased commit.
-const NEAR_AFTER: SignedDuration = SignedDuration::from_hours(6);
+const WRITTEN_AFTER_MAX: SignedDuration = SignedDuration::from_hours(6);
 
 /// A line of code, as git's blame tells of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -235,7 +235,7 @@ fn candidate<'t>(
     let letters = letters(&wanted);
     let is_far = edit.at.zip(line.authored).is_some_and(|(at, authored)| {
         let early = authored.duration_since(at);
-        early > NEAR_BEFORE || -early > NEAR_AFTER
+        early > WRITTEN_BEFORE_MAX || -early > WRITTEN_AFTER_MAX
     });
     let mut best: Option<(usize, bool)> = None;
     for one in file_edits(&edit.tool, &edit.input) {

@@ -29,9 +29,8 @@ pub(super) fn drop_recalled(conversation: &Conversation, detections: &mut Detect
     }
 }
 
-/// Merges detections that state the same lesson, and statements of one paragraph, which is quoted.
-///
-/// The one with the higher confidence stays, and takes the evidence of the other and the parts it lacks.
+/// Merges detections that state the same lesson: the one with the higher confidence stays, and takes the evidence of the
+/// other and the parts it lacks. Of several statements in one paragraph the most confident stays, as it quotes the others.
 pub(super) fn merge_duplicates(session: &Session<'_>, detections: &mut Detections) {
     let mut all = std::mem::take(&mut detections.found);
     // The most confident first; among equals the one with more parts.
@@ -45,7 +44,7 @@ pub(super) fn merge_duplicates(session: &Session<'_>, detections: &mut Detection
         let beside = detections.found.iter().any(|kept| {
             kept.event == detection.event
                 && [kept, &detection].iter().all(|one| one.detector == "statements")
-                && kept.paragraph(session) == detection.paragraph(session)
+                && kept.paragraph(session).is_some_and(|kept| detection.paragraph(session) == Some(kept))
         });
         if beside {
             detections.reject(&detection.title, "it is quoted with a stronger candidate");
