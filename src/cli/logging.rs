@@ -94,7 +94,8 @@ impl Context {
             0 => own_crates(quiet),
             1 => own_crates("info"),
             2 => own_crates("debug"),
-            _ => "trace".to_owned(),
+            // The tokenizer writes a line for each character: 90 MB for a brain of twenty units.
+            _ => "trace,tokenizers=info".to_owned(),
         };
         EnvFilter::try_from_env("NUGGET_LOG").unwrap_or_else(|_| EnvFilter::new(default))
     }
