@@ -99,7 +99,8 @@ pub struct RoundSummary {
     pub learned: usize,
 }
 
-/// Does one round. `None` without an archive, or while another process does one.
+/// Does one round, after the one that goes on now. `None` without an archive, if another waits already, or if it was
+/// cancelled while it waited.
 ///
 /// # Errors
 /// When the archive or the queue cannot be used. What was done is kept, and the next round goes on from there.
@@ -109,10 +110,22 @@ pub fn run_round(
     is_cancelled: &dyn Fn() -> bool,
 ) -> Result<Option<RoundSummary>, Error> {
     let Some(archive) = Archive::open_existing(&settings.archive)? else { return Ok(None) };
-    // One process at a time spares the others its work. Correct it would be without.
+    // One process at a time spares the others its work. Correct it would be without. The one that goes on may have
+    // looked before there was what this one is for, so this one waits; another that waits looks after it is there.
     let path = &settings.archive;
     let locks = FileLocks::new(path.with_extension("learn-wait.lock"), path.with_extension("learn.lock"));
-    let Some(_lock) = locks.try_drain_lock()? else { return Ok(None) };
+    let Some(standby) = locks.try_standby_lock()? else { return Ok(None) };
+    let _lock = loop {
+        progress();
+        if is_cancelled() {
+            return Ok(None);
+        }
+        match locks.try_drain_lock()? {
+            Some(lock) => break lock,
+            None => std::thread::sleep(STOP_CHECK_EVERY),
+        }
+    };
+    drop(standby);
     let queue = Queue::open(&settings.queue)?;
     let round = Round { settings, archive, queue, progress, is_cancelled };
     let mut summary = RoundSummary { shown: round.keep_shown()?, ..RoundSummary::default() };

@@ -755,26 +755,49 @@ async fn a_shutdown_ends_a_long_look_into_transcripts_soon() {
     assert_eq!(bed.archived(), [], "what was not begun is left for the next process");
 }
 
+/// Says that the session `old` was shown a unit.
+fn tell(bed: &Testbed, unit: &str) {
+    let items = vec![queue::Shown::unit(unit, 0, 9, false)];
+    let showing = queue::Showing::by_hook(queue::ShownBy::Guard, "old", epoch(), items);
+    bed.queue().record_shown(&showing).unwrap();
+}
+
+/// How many shown units were judged how.
+fn judged(bed: &Testbed) -> Vec<(String, u64)> {
+    let archive = archive::Archive::open_existing(&bed.setup.archive.as_ref().unwrap().path).unwrap();
+    archive.map_or(Vec::new(), |archive| archive.citation_counts("brain", archive::SHARED_SCOPE).unwrap())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_round_of_learning_waits_for_the_one_that_goes_on() {
+    let bed = Testbed::new(teacher()).with_archive(|| ()).with_learning();
+    bed.client_session("old", &["why is it so?", "and what else?"]);
+    tell(&bed, "unit-1");
+    // Another process, which has looked already.
+    let path = &bed.setup.archive.as_ref().unwrap().path;
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    let waiting = path.with_extension("learn-wait.lock");
+    let locks = queue::FileLocks::new(waiting.clone(), path.with_extension("learn.lock"));
+    let other = locks.try_drain_lock().unwrap().unwrap();
+    let service = Service::start_with(&bed.setup, Roles::Write, bed.parts()).await.unwrap();
+    until("it waits", || queue::is_held(&waiting)).await;
+    assert_eq!(judged(&bed), []);
+    drop(other);
+    until("it is judged", || judged(&bed) == [("ignored".to_owned(), 1)]).await;
+    service.shutdown().await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_killed_learning_actor_is_restarted_and_judges_what_is_archived_once() {
     let bed = Testbed::new(teacher()).with_archive(|| ()).with_learning();
     bed.client_session("old", &["why is it so?", "and what else?"]);
-    let tell = |unit: &str| {
-        let items = vec![queue::Shown::unit(unit, 0, 9, false)];
-        let showing = queue::Showing::by_hook(queue::ShownBy::Guard, "old", crate::testing::epoch(), items);
-        bed.queue().record_shown(&showing).unwrap();
-    };
-    tell("unit-1");
-    let judged = || {
-        let archive = archive::Archive::open_existing(&bed.setup.archive.as_ref().unwrap().path).unwrap();
-        archive.map_or(Vec::new(), |archive| archive.citation_counts("brain", archive::SHARED_SCOPE).unwrap())
-    };
+    tell(&bed, "unit-1");
     let service = Service::start_with(&bed.setup, Roles::Write, bed.parts()).await.unwrap();
-    until("the first is judged", || judged() == [("ignored".to_owned(), 1)]).await;
+    until("the first is judged", || judged(&bed) == [("ignored".to_owned(), 1)]).await;
     assert!(!service.is_busy(), "nothing waits for learning");
-    tell("unit-2");
+    tell(&bed, "unit-2");
     service.cell("learning").unwrap().kill();
-    until("the second is judged by the next one", || judged() == [("ignored".to_owned(), 2)]).await;
+    until("the second is judged by the next one", || judged(&bed) == [("ignored".to_owned(), 2)]).await;
     assert_eq!(report_of(&service.actors(), "learning").restarts, 1);
     assert_eq!(bed.queue().showings(0, 10).unwrap(), []);
     service.shutdown().await;

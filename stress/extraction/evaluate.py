@@ -239,7 +239,7 @@ def unseen(arguments):
         for line in lines(path):
             if verdict := known.get(key(line["session"], line["candidate"])):
                 judged[verdict["key"]] = (line["score"], verdict["verdict"], verdict["repository"])
-    for repository in [None, *TRAINED_ON]:
+    for repository in [None, *sorted({one[2] for one in judged.values()})]:
         found = sorted((one for one in judged.values() if repository in (None, one[2])), key=lambda one: -one[0])
         good = [one for one in found if one[1] != "junk"]
         bad = [one for one in found if one[1] == "junk"]
