@@ -4,7 +4,8 @@ use knowledge::text::{canonical, one_line, strip_hidden};
 use knowledge::{Candidate, Evidence, Rejected, UnitType};
 
 use super::session::{Session, Utterance};
-use super::{standalone, vocabulary};
+use super::standalone::{self, informs};
+use super::vocabulary;
 use crate::sentences;
 
 const TITLE_CHARS_MAX: usize = 120;
@@ -70,7 +71,7 @@ impl Detection {
         let context = self.context(session);
         // Each fact once; a person's reason is kept as it is.
         let is_new = |why: &String| !canonical(&title).contains(&canonical(why));
-        self.why = self.why.filter(|why| (self.by_human || standalone::informs(why)) && is_new(why));
+        self.why = self.why.filter(|why| (self.by_human || informs(why)) && is_new(why));
         let body = self.body(session, context.as_deref());
         let parts = [Some(&title), Some(&self.statement), self.what_to_do.as_ref(), self.why.as_ref()];
         let lesson = parts.into_iter().flatten().cloned().collect::<Vec<_>>().join("\n");
@@ -130,9 +131,12 @@ impl Detection {
             }
         };
         section("When it applies", self.when.as_deref().map(as_sentence).as_deref());
-        section("What to do", self.what_to_do.as_deref().map(as_sentence).as_deref());
-        // A reason that repeats a cut title is quoted below.
         let title = canonical(&make_title(&self.title));
+        let what = self.what_to_do.as_deref().filter(|what| !title.contains(&canonical(what)));
+        let of_choice = self.detector == "choices";
+        let heading = if of_choice { "What was chosen" } else { "What to do" };
+        section(heading, what.map(as_sentence).as_deref());
+        // A reason that repeats a cut title is quoted below.
         let why = self.why.as_deref().filter(|why| !canonical(why).contains(&title));
         section("Why", why.map(as_sentence).as_deref());
         section("What was rejected", self.rejected.as_deref().map(as_sentence).as_deref());
@@ -156,6 +160,7 @@ impl Detection {
         let stated_in = self.utterance.map(|at| session.utterances[at].line);
         let others = self.evidence.iter().filter(|evidence| Some(evidence.line.as_str()) != stated_in);
         let quotes: Vec<String> = context
+            .map(|context| without_small_talk(context, &self.statement))
             .into_iter()
             .chain(others.map(|evidence| evidence.excerpt.as_str()))
             .take(QUOTES_MAX)
@@ -262,6 +267,26 @@ pub(super) fn lower_first(text: &str) -> String {
     }
 }
 
+/// A text without what says nothing before and after a statement: praise, steps of the work, the announcement of a list.
+fn without_small_talk<'t>(text: &'t str, statement: &str) -> &'t str {
+    let is_kept =
+        |sentence: &str| statement.contains(sentence) || sentence.contains(statement) || informs(sentence);
+    let mut rest = text.trim();
+    while let Some((first, others)) = rest.split_once(". ") {
+        if is_kept(first) {
+            break;
+        }
+        rest = others.trim_start();
+    }
+    while let Some((others, last)) = rest.rsplit_once(". ") {
+        if is_kept(last.trim_end_matches('.')) && !last.ends_with(':') {
+            break;
+        }
+        rest = &rest[..=others.len()];
+    }
+    rest
+}
+
 /// The longest sentence of a text besides a statement that says something. Only the next one may begin with "it" or the like.
 fn other_sentence<'t>(text: &'t str, statement: &str) -> Option<&'t str> {
     let is_of_statement = |sentence: &str| statement.contains(sentence) || sentence.contains(statement);
@@ -273,9 +298,7 @@ fn other_sentence<'t>(text: &'t str, statement: &str) -> Option<&'t str> {
         .enumerate()
         .filter(|(_, sentence)| !is_of_statement(sentence))
         .filter(|(_, sentence)| sentence.split_whitespace().count() >= 6 && !sentence.ends_with(['?', ':']))
-        .filter(|(at, sentence)| {
-            standalone::informs(sentence) && (follows(*at) || !standalone::refers_back(sentence))
-        })
+        .filter(|(at, sentence)| informs(sentence) && (follows(*at) || !standalone::refers_back(sentence)))
         .map(|(_, sentence)| *sentence)
         .max_by_key(|sentence| sentence.len())
 }

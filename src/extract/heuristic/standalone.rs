@@ -98,6 +98,23 @@ fn lacks_main_clause(text: &str) -> bool {
 /// Whether a text points at something that only its surroundings name: "these", "this flag", "the four above".
 fn points_elsewhere(text: &str) -> bool {
     const STAYS: [&str; 6] = ["repo", "repository", "project", "codebase", "team", "workspace"];
+    // "that" before another word may begin a clause.
+    const THINGS: [&str; 14] = [
+        "flag",
+        "option",
+        "file",
+        "function",
+        "field",
+        "command",
+        "test",
+        "case",
+        "error",
+        "value",
+        "directory",
+        "hook",
+        "setting",
+        "variable",
+    ];
     let words: Vec<String> = text
         .split_whitespace()
         .map(|word| word.trim_matches(|c: char| !c.is_alphanumeric() && c != '\'').to_lowercase())
@@ -105,6 +122,7 @@ fn points_elsewhere(text: &str) -> bool {
     words.iter().enumerate().any(|(at, word)| match word.as_str() {
         "these" | "those" | "here" | "above" | "below" | "etc" => true,
         "this" => words.get(at + 1).is_none_or(|next| !STAYS.contains(&next.as_str())),
+        "that" => words.get(at + 1).is_some_and(|next| THINGS.contains(&next.as_str())),
         _ => false,
     })
 }

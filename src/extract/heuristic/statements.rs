@@ -12,7 +12,10 @@ use crate::sentences::{self, regexes};
 
 regexes! {
     PREFERENCE = r"(?i)\b(?:should|must|always|never|prefer|don't|do not|only|we want|we need|no need)\b";
-    CHOICE = r"(?i)\b(?:instead of|rather than|in favou?r of|decided|chose|chosen|opted|deliberate(?:ly)?|intentional(?:ly)?|on purpose|by design)\b|, not\b";
+    CHOICE = r"(?i)\b(?:in favou?r of|decided|chose|chosen|opted|deliberate(?:ly)?|intentional(?:ly)?|on purpose|by design)\b";
+    ADVICE = r"(?i)\bshould(?:n't)?\b|\bapproach is\b";
+    FAILS = r"(?i)\b(?:(?:fails?|breaks?|crash(?:es)?|hangs?|panics?) (?:because|when|with|if)|was missing|expects? .+ but (?:gets?|got|receives?))\b";
+    OF_A_BUG = r"(?i)\broot cause\b|\b(?:the|found the|caused (?:a|the)) bug(?: was|:| in)|\bthe (?:problem|issue)(?: was|:)";
 }
 
 /// How sure a statement without a set phrase is, before the scorer has seen it.
@@ -33,7 +36,7 @@ pub(super) fn detect(session: &Session<'_>, detections: &mut Detections) {
             .map(upper_first)
             .or_else(|| session.next(at).and_then(|next| sentences::reason_in(&next.sentence)));
         detections.found.push(Detection {
-            kind: kind_of(&statement, utterance.by_human),
+            kind: kind_of(&statement, utterance),
             // An effect and its cause say more together, if they fit.
             title: match fits_title(&statement) || title.split_whitespace().count() < *WORDS.start() {
                 true => upper_first(&statement),
@@ -76,13 +79,16 @@ fn standing_alone(utterance: &Utterance<'_>) -> Option<String> {
     stands_alone(text).then(|| text.to_owned())
 }
 
-fn kind_of(statement: &str, by_human: bool) -> UnitType {
-    if explains_a_failure(statement) {
+fn kind_of(statement: &str, utterance: &Utterance<'_>) -> UnitType {
+    let explains_a_bug = || utterance.surroundings().is_some_and(|paragraph| OF_A_BUG.is_match(&paragraph));
+    if explains_a_failure(statement) || FAILS.is_match(statement) {
         UnitType::Bug
-    } else if CHOICE.is_match(statement) {
+    } else if CHOICE.is_match(statement) || !utterance.by_human && ADVICE.is_match(statement) {
         UnitType::Decision
-    } else if by_human && PREFERENCE.is_match(statement) {
+    } else if utterance.by_human && PREFERENCE.is_match(statement) {
         UnitType::Belief
+    } else if !utterance.by_human && explains_a_bug() {
+        UnitType::Bug
     } else {
         UnitType::Concept
     }

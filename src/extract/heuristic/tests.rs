@@ -706,6 +706,7 @@ fn a_title_that_needs_its_surroundings_is_dropped() {
         "The importer reads each page (in the order of the",
         "Added a retry to the importer and updated the tests of the ledger.",
         "This flag makes the importer skip records without a tenant.",
+        "The old importer of the ledger does not know that flag and stops at once.",
     ] {
         let found = detected(&session([assistant(words)]));
         assert!(found.is_empty(), "{words}: {found:#?}");
@@ -733,7 +734,7 @@ fn an_answered_question_is_a_decision_with_its_alternatives() {
     let unit = &extraction.candidates[0];
     assert_eq!(unit.kind, UnitType::Decision);
     assert_eq!(unit.title, "Where are jobs stored? SQLite");
-    for part in ["One writer is enough", "- Postgres: A container in CI", "No server"] {
+    for part in ["One writer is enough", "- Postgres: A container in CI", "## What was chosen\n\nNo server"] {
         assert!(unit.body.contains(part), "{}", unit.body);
     }
     // How to go on is nothing to keep.
@@ -751,6 +752,43 @@ fn a_single_word_decides_no_domain() {
         unit("always page through a table with a keyset cursor, never with an offset query"),
         "databases"
     );
+}
+
+#[test]
+fn what_names_code_and_no_special_domain_is_of_an_everyday_one() {
+    for (words, domain) in [
+        ("The `Ledger::open` call never creates the folder of its file.", "coding"),
+        ("`Ledger::open` must run before a worktree of the project exists.", "git"),
+        ("`Ledger::open` takes the clock of the test and not its own.", "testing"),
+    ] {
+        let found = detected(&session([assistant(words)]));
+        assert_eq!(found[0].domain, domain, "{words}");
+    }
+}
+
+#[test]
+fn a_statement_has_the_type_that_it_says() {
+    for (words, kind) in [
+        ("The importer fails when the ledger has no tenant.", UnitType::Bug),
+        (
+            "The root cause was in the reader. The importer takes the first tenant for the newest one.",
+            UnitType::Bug,
+        ),
+        ("The importer should keep the order of the pages in a ledger.", UnitType::Decision),
+        ("The importer reads the pages instead of the index of a ledger.", UnitType::Concept),
+    ] {
+        let found = detected(&session([assistant(words)]));
+        assert_eq!(found.last().unwrap().kind, kind, "{words}: {found:#?}");
+    }
+}
+
+#[test]
+fn a_quote_has_no_praise_before_and_no_step_after_it() {
+    let words = "Good catch, you're right about the ledger and its pages. The importer drops the cursor when a page is \
+        empty. An empty page is what the server sends while a tenant moves. Let me mend the two callers first.";
+    let body = &detected(&session([assistant(words)]))[0].body;
+    assert!(body.contains("what the server sends while a tenant moves"), "{body}");
+    assert!(!body.contains("Good catch") && !body.contains("Let me"), "{body}");
 }
 
 #[test]

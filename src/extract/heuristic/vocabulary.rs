@@ -6,6 +6,8 @@ use std::sync::LazyLock;
 use crate::sentences::{self, regexes};
 
 regexes! {
+    OF_TESTS = r"(?i)\btests?\b|_test\b|\btest_|\bt\.[A-Z]\w+";
+    OF_GIT = r"(?i)\b(?:git|go-git|commits?|committed|branch(?:es)?|merges?|rebase[sd]?|worktrees?|(?-i:HEAD)|refs)\b";
     CODE = r"[`_]|\w\.\w+\(|[a-z][A-Z]|\b[A-Z]{2,}(?:s|v?\d+)?\b|--\w|\w/\w";
 }
 
@@ -99,7 +101,7 @@ pub(super) fn classify(lesson: &str, nearby: &str) -> Topic {
         .rev()
         .map(|(domain, words)| (score(domain, words), *domain))
         .max_by_key(|(score, _)| *score);
-    let domain = best.filter(|(score, _)| *score > 0).map_or("general", |(_, domain)| domain);
+    let domain = best.filter(|(score, _)| *score > 0).map(|(_, domain)| domain);
 
     let mut tags: Vec<String> = Vec::new();
     let words = |text: &str| -> Vec<String> {
@@ -130,8 +132,16 @@ pub(super) fn classify(lesson: &str, nearby: &str) -> Topic {
         }
     }
     tags.truncate(TAGS_MAX);
-    let domain = if domain == "general" && !tags.is_empty() { "coding" } else { domain };
-    Topic { domain, tags }
+    // Of what is about code, but about no domain in particular, one word is enough for one of everyday.
+    let of_code = if OF_TESTS.is_match(lesson) {
+        "testing"
+    } else if OF_GIT.is_match(lesson) {
+        "git"
+    } else {
+        "coding"
+    };
+    let is_of_code = !tags.is_empty() || CODE.is_match(lesson);
+    Topic { domain: domain.unwrap_or(if is_of_code { of_code } else { "general" }), tags }
 }
 
 /// Whether a text is about technical work: it contains a listed word, or code.
