@@ -160,7 +160,10 @@ def train(arguments):
     import numpy
     from sklearn.linear_model import LogisticRegression
 
-    known = {k: v for k, v in verdicts(unseen=False).items() if v["repository"] in TRAINED_ON}
+    measured = verdicts(unseen=True)
+    known = {
+        k: v for k, v in verdicts(unseen=False).items() if v["repository"] in TRAINED_ON and k not in measured
+    }
     judged, repositories, seen = [], [], set()
     for path in arguments.candidates:
         for line in lines(path):
