@@ -11,7 +11,7 @@ use std::sync::LazyLock;
 use knowledge::Evidence;
 use knowledge::text::one_line;
 use regex::Regex;
-use transcript::{ChoiceOption, Conversation, Event, EventKind, ToolInput};
+use transcript::{ChoiceOption, Conversation, Event, EventKind, ToolInput, approved_plan};
 
 use crate::tool_output::reports_failure;
 
@@ -162,9 +162,12 @@ impl<'a> Condensed<'a> {
         is_shown.then(|| Evidence { line: event.line.clone(), excerpt })
     }
 
-    /// Whether a person wrote the transcript line with this uuid.
+    /// Whether a person wrote the transcript line with this uuid, and did not just approve it.
     pub(crate) fn is_human(&self, line: &str) -> bool {
-        self.conversation.events.iter().any(|event| event.line == line && event.kind.is_human())
+        let is_plan =
+            |kind: &EventKind| matches!(kind, EventKind::Human { text } if approved_plan(text).is_some());
+        let mut events = self.conversation.events.iter();
+        events.any(|event| event.line == line && event.kind.is_human() && !is_plan(&event.kind))
     }
 
     fn summary_before(&self, part: &Part) -> Option<String> {
@@ -219,7 +222,12 @@ impl<'a> Condensed<'a> {
 fn render_event(event: &Event, result: Option<(usize, &EventKind)>, cwd: &str) -> (String, String) {
     let by = if event.sidechain { "subagent " } else { "" };
     match &event.kind {
-        EventKind::Human { text } => ("human:".to_owned(), text.clone()),
+        EventKind::Human { text } => match approved_plan(text) {
+            Some(plan) => {
+                ("plan that the assistant wrote and the human approved:".to_owned(), plan.trim().to_owned())
+            }
+            None => ("human:".to_owned(), text.clone()),
+        },
         EventKind::Choice { question, options, answer, notes, .. } => {
             ("human, asked by the assistant:".to_owned(), render_choice(question, options, answer, notes))
         }
@@ -459,6 +467,21 @@ mod tests {
 
     fn ended(id: &str, ok: bool, output: &str) -> EventKind {
         EventKind::ToolResult { id: id.into(), ok, exit_code: (!ok).then_some(101), output: output.into() }
+    }
+
+    #[test]
+    fn an_approved_plan_is_the_assistants() {
+        let conversation = conversation(vec![
+            human("Implement the following plan:\n\n# Retries"),
+            human("only twice, please"),
+        ]);
+        let condensed = Condensed::new(&conversation, 1_000);
+        let text = condensed.text(&condensed.parts(1_000)[0]);
+        assert_eq!(
+            text,
+            "[1] plan that the assistant wrote and the human approved:\n  # Retries\n[2] human:\n  only twice, please\n"
+        );
+        assert_eq!(["line-0", "line-1"].map(|line| condensed.is_human(line)), [false, true]);
     }
 
     /// The text below the events that begin with `head`, without its indentation.

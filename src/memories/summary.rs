@@ -135,10 +135,7 @@ fn score(sentence: &str, is_last: bool) -> Option<f64> {
 
 /// What a prompt wants, in a line; `None` for one that only goes on.
 fn wanted_by(prompt: &str) -> Option<String> {
-    let is_plan = prompt
-        .trim_start()
-        .get(..28)
-        .is_some_and(|start| start.eq_ignore_ascii_case("implement the following plan"));
+    let is_plan = transcript::approved_plan(prompt).is_some();
     let title = PLAN.captures_iter(prompt).filter_map(|found| found.get(1));
     let title = title.map(|title| title.as_str().trim()).find(|title| title.contains(' '));
     let text = match title.filter(|_| is_plan) {

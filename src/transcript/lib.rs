@@ -34,7 +34,7 @@ pub mod redact;
 pub use self::ignore::{Ignore, read_text, without_dots};
 pub use clean::{clean, clean_and_cut, head_and_tail};
 pub use conversation::{
-    ChoiceOption, Conversation, Event, EventKind, LineCounts, ParsedTranscript, ToolInput,
+    ChoiceOption, Conversation, Event, EventKind, LineCounts, ParsedTranscript, ToolInput, approved_plan,
 };
 pub use discover::{
     FOUND_MAX, FileStamp, Head, client_folder, discover, discover_with_subagents, has_only_bookkeeping_after,

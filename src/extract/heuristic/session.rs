@@ -1,7 +1,7 @@
 //! A conversation prepared for the detectors: sentences, commands with their results, and edits.
 
 use knowledge::text::one_line;
-use transcript::{Conversation, EventKind};
+use transcript::{Conversation, EventKind, approved_plan};
 
 use crate::sentences::{self, Sentence, regexes};
 use crate::tool_output::reports_failure;
@@ -15,8 +15,6 @@ regexes! {
     STEP = r"(?i)^(?:step|phase|part|change|task)?\s*\d|`";
 }
 
-/// How the client begins a session on a plan that the model wrote and the person approved.
-const PLAN: &str = "Implement the following plan:";
 /// How much of a message is quoted around a sentence, in characters.
 const CONTEXT_CHARS_MAX: usize = 600;
 
@@ -114,7 +112,7 @@ impl<'a> Session<'a> {
     }
 
     fn add_message(&mut self, event: usize, line: &'a str, by_human: bool, message: &'a str) {
-        match message.trim_start().strip_prefix(PLAN).filter(|_| by_human) {
+        match approved_plan(message).filter(|_| by_human) {
             None => self.add_text(event, line, by_human, false, message),
             Some(plan) => reasons_of_plan(plan)
                 .into_iter()
