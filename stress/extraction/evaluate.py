@@ -9,7 +9,7 @@
 
 CANDIDATES and PROPOSALS are what `stress extraction candidates` and `propose` print. `sample` writes the best
 candidates of each session with the words around them, for a reader who knows nothing else; the reader answers with
-lines of JSON: key, verdict (`asis`, `edit` or `junk`) and `wrong`. `keep` adds them to verdicts.jsonl, where an item
+lines of JSON: item, verdict (`asis`, `edit` or `junk`) and `wrong`. `keep` adds them to verdicts.jsonl, where an item
 is known by a hash only. `train` fits the weights of the cues and fine-tunes the model, by the verdicts about the
 repositories that are trained on; it needs numpy, scikit-learn and what fine_tune.py needs, and takes a quarter of an
 hour on two cores. `unseen` says how well the scorer orders what it was not trained on; `score` prints what the
@@ -59,9 +59,9 @@ def verdicts(unseen=None):
     for line in lines(VERDICTS):
         if unseen is not None and line["reader"].startswith(UNSEEN) != unseen:
             continue
-        known = found.get(line["key"])
+        known = found.get(line["item"])
         if known is None or order.index(line["verdict"]) < order.index(known["verdict"]):
-            found[line["key"]] = line
+            found[line["item"]] = line
     return found
 
 
@@ -134,7 +134,7 @@ def keep(arguments):
     with open(VERDICTS, "a", encoding="utf-8") as out:
         for path in arguments.verdicts:
             for line in lines(path):
-                kept = {"key": line["key"], "repository": arguments.repository, "reader": arguments.reader,
+                kept = {"item": line["item"], "repository": arguments.repository, "reader": arguments.reader,
                         "verdict": line["verdict"], "wrong": bool(line.get("wrong"))}
                 out.write(json.dumps(kept) + "\n")
 
@@ -241,7 +241,7 @@ def unseen(arguments):
     for path in arguments.candidates:
         for line in lines(path):
             if verdict := known.get(key(line["session"], line["candidate"])):
-                judged[verdict["key"]] = (line["score"], verdict["verdict"], verdict["repository"])
+                judged[verdict["item"]] = (line["score"], verdict["verdict"], verdict["repository"])
     for repository in [None, *sorted({one[2] for one in judged.values()})]:
         found = sorted((one for one in judged.values() if repository in (None, one[2])), key=lambda one: -one[0])
         good = [one for one in found if one[1] != "junk"]
