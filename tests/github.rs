@@ -207,7 +207,7 @@ async fn a_hanging_or_absent_server_costs_at_most_the_deadline() {
     assert!(matches!(error, Error::TimedOut { .. }), "{error}");
     assert_eq!(error.retry(), Retry::Later);
 
-    let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let gone = crate::support::unused_address();
     let token = Token::new(TOKEN, "GITHUB_TOKEN").unwrap();
     let offline = GitHub::new(&format!("http://{gone}"), DEADLINE, &token).unwrap();
     let error = offline.whoami().await.unwrap_err();

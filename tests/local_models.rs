@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use crate::brain_questions::copy_brain;
 use crate::mcp::{Client, text};
 use crate::support::openai_api::{KEY, OpenAiApi, Reply, Request, Traits};
-use crate::support::{Sandbox, wait_until};
+use crate::support::{Sandbox, unused_address, wait_until};
 
 /// A string in the session that reaches the model.
 const SAID: &str = "the heron canary flies at noon, always bound the pool";
@@ -266,8 +266,7 @@ fn a_busy_server_is_waited_for() {
 
 #[test]
 fn a_server_that_does_not_run_is_waited_for_with_a_hint_until_it_runs() {
-    // A port that nothing listens on.
-    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let free = unused_address();
     let machine = Machine::with_model(format!("http://{free}")).set("COLUMNS", 200);
     machine.queue(SAID);
     let capture = || machine.json(&["status", "--json"])["captures"][0].clone();

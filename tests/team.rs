@@ -15,7 +15,7 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::mcp::Client;
 use crate::support::http::{read_request, serve_connections};
-use crate::support::{Sandbox, fixture};
+use crate::support::{Sandbox, fixture, unused_address};
 
 /// Whether there is a PostgreSQL with pgvector. Where there must be one, it is a failure if there is none.
 #[expect(clippy::print_stdout, reason = "a test that is skipped says so")]
@@ -36,20 +36,16 @@ fn stderr_of(sandbox: &Sandbox, code: i32, arguments: &[&str]) -> String {
 }
 
 /// Logs in to a server that does not exist, as if it had existed once.
-fn log_in(sandbox: &Sandbox) -> String {
+fn log_in(sandbox: &Sandbox) {
     // Makes the state folder.
     sandbox.ok(["retry", "--all"]);
-    // A port that nobody listens on.
-    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let url = format!("http://127.0.0.1:{port}");
     let login = Login {
-        url: url.clone(),
+        url: format!("http://{}", unused_address()),
         brain: "payments".to_owned(),
         subject: "ada".to_owned(),
         token: "ngt_example".to_owned(),
     };
     login.write(&sandbox.state()).unwrap();
-    url
 }
 
 #[test]
@@ -100,7 +96,7 @@ fn errors_of_a_servers_commands_say_what_to_do() {
 #[test]
 fn a_capture_waits_for_a_server_that_cannot_be_reached_and_is_worked_on_here_after_a_logout() {
     let sandbox = Sandbox::with_brain();
-    let url = log_in(&sandbox);
+    log_in(&sandbox);
     let transcript = fixture("transcripts/synthetic/flywheel.jsonl");
     let mut capture = sandbox.command();
     capture.args(["capture-session", "--transcript"]).arg(transcript);
@@ -113,7 +109,6 @@ fn a_capture_waits_for_a_server_that_cannot_be_reached_and_is_worked_on_here_aft
         capture["stage"] == "upload"
             && capture["reason"].as_str().is_some_and(|reason| reason.contains("cannot be reached"))
     });
-    assert!(url.starts_with("http://127.0.0.1:"));
     assert!(sandbox.ok(["logout"]).starts_with("logged out"));
     crate::support::wait_until("it is worked on here", || waiting()["state"] == "done");
     assert!(waiting()["branch"].as_str().is_some_and(|branch| branch.starts_with("nugget/session-")));

@@ -409,7 +409,12 @@ impl Key {
 
 fn is_safe_url(url: &str) -> bool {
     let Ok(parsed) = url::Url::parse(url) else { return false };
-    let is_local = matches!(parsed.host_str(), Some("localhost" | "127.0.0.1" | "[::1]"));
+    let is_local = match parsed.host() {
+        Some(url::Host::Domain(name)) => name == "localhost",
+        Some(url::Host::Ipv4(address)) => address.is_loopback(),
+        Some(url::Host::Ipv6(address)) => address.is_loopback(),
+        None => false,
+    };
     let is_safe = parsed.scheme() == "https" || parsed.scheme() == "http" && is_local;
     is_safe && !url.contains(['@', ' ', '\n'])
 }
@@ -429,9 +434,13 @@ mod tests {
 
     #[test]
     fn an_address_is_https_or_this_machine() {
-        for good in
-            ["https://api.example.com", "http://127.0.0.1:80/x", "http://localhost:1", "http://[::1]:9"]
-        {
+        for good in [
+            "https://api.example.com",
+            "http://127.0.0.1:80/x",
+            "http://127.0.89.1:80",
+            "http://localhost:1",
+            "http://[::1]:9",
+        ] {
             assert!(is_safe_url(good), "{good}");
         }
         for bad in [
@@ -441,6 +450,7 @@ mod tests {
             "http://localhost.evil.com",
             "https://",
             "http://127.0.0.1@evil.com",
+            "http://127.0.0.1.evil.com",
         ] {
             assert!(!is_safe_url(bad), "{bad}");
         }

@@ -146,6 +146,11 @@ impl Drop for Sandbox {
     }
 }
 
+/// An address of this machine that nothing listens on. It is not 127.0.0.1, where other tests take ports at the same time.
+pub(crate) fn unused_address() -> std::net::SocketAddr {
+    std::net::TcpListener::bind("127.0.89.1:0").unwrap().local_addr().unwrap()
+}
+
 /// Waits for a condition; `what` describes it in the panic at the time limit.
 pub(crate) fn wait_until(what: &str, is_so: impl Fn() -> bool) {
     let begun = Instant::now();

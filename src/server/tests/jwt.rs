@@ -247,7 +247,8 @@ async fn keys_that_rotate_are_followed() {
 async fn an_issuer_that_is_away_is_no_refusal() {
     let key = Key::p256("a");
     let mut issuer = Issuer::start(&[&key], Duration::from_secs(60)).await;
-    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    // Not on 127.0.0.1, where other tests take ports at the same time.
+    let free = std::net::TcpListener::bind("127.0.89.1:0").unwrap().local_addr().unwrap();
     issuer.settings.jwks_url = format!("http://{free}/keys");
     let server = server_of(&issuer).await;
     assert_eq!(code(&server, &key.token(&claims(|_| {}))).await, "no_issuer_keys");

@@ -54,7 +54,8 @@ async fn a_request_that_does_not_end_is_cut_off() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_signal_ends_the_server() {
-    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    // Not on 127.0.0.1, where other tests take ports at the same time.
+    let free = std::net::TcpListener::bind("127.0.89.1:0").unwrap().local_addr().unwrap();
     let other = TestServer::start().await;
     let parts = server::Parts {
         access: other.memory.clone(),
