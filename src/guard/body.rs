@@ -71,6 +71,7 @@ const REMEDIES_BEFORE: &[&str] =
 /// Headings of what to do about it.
 const REMEDY_HEADINGS: &[&str] = &[
     "what to do",
+    "what was chosen",
     "fix",
     "solution",
     "remedy",
