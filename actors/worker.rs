@@ -224,6 +224,10 @@ impl Worker<'_> {
             if service.has_ended() {
                 return Err(StartError::Actors("the supervisor has ended".to_owned()));
             }
+            if !self.setup.places.queue().exists() {
+                tracing::info!("the queue was deleted");
+                break;
+            }
             let now = clock.now();
             self.add_spooled();
             if let Err(error) = queue.truncate_large_log() {

@@ -291,6 +291,20 @@ fn a_server_that_does_not_run_is_waited_for_with_a_hint_until_it_runs() {
 }
 
 #[test]
+fn a_worker_that_waits_for_a_model_ends_when_its_queue_is_deleted() {
+    let machine = Machine::with_model(format!("http://{}", unused_address()));
+    machine.queue(SAID);
+    wait_until("the capture waits", || {
+        machine.json(&["status", "--json"])["captures"][0]["reason"].is_string()
+    });
+    let state = machine.sandbox.state();
+    let lock = fs::File::open(state.join("drain.lock")).unwrap();
+    assert!(lock.try_lock_shared().is_err(), "a worker holds it");
+    fs::remove_dir_all(state).unwrap();
+    wait_until("the worker has ended", || lock.try_lock_shared().is_ok());
+}
+
+#[test]
 fn a_model_that_the_server_does_not_have_fails_with_those_that_it_has() {
     let api = OpenAiApi::start(|_| Reply::json(&units()));
     let machine = Machine::with_model(&api.url)
