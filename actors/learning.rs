@@ -99,8 +99,8 @@ pub struct RoundSummary {
     pub learned: usize,
 }
 
-/// Does one round, after the one that goes on now. `None` without an archive, if another waits already, or if it was
-/// cancelled while it waited.
+/// Does one round, and waits for a running one first. `None` without an archive, if another round waits already, or if
+/// this one was cancelled while it waited.
 ///
 /// # Errors
 /// When the archive or the queue cannot be used. What was done is kept, and the next round goes on from there.
@@ -110,8 +110,8 @@ pub fn run_round(
     is_cancelled: &dyn Fn() -> bool,
 ) -> Result<Option<RoundSummary>, Error> {
     let Some(archive) = Archive::open_existing(&settings.archive)? else { return Ok(None) };
-    // One process at a time spares the others its work. Correct it would be without. The one that goes on may have
-    // looked before there was what this one is for, so this one waits; another that waits looks after it is there.
+    // One round at a time spares the others its work; it would be correct without. The running one may have read
+    // before there was what this one is for, so this one waits. Another that waits already will read it, too.
     let path = &settings.archive;
     let locks = FileLocks::new(path.with_extension("learn-wait.lock"), path.with_extension("learn.lock"));
     let Some(standby) = locks.try_standby_lock()? else { return Ok(None) };

@@ -162,7 +162,7 @@ impl<'a> Condensed<'a> {
         is_shown.then(|| Evidence { line: event.line.clone(), excerpt })
     }
 
-    /// Whether a person wrote the transcript line with this uuid, and did not just approve it.
+    /// Whether a person wrote the transcript line with this uuid. An approved plan was written by the assistant.
     pub(crate) fn is_human(&self, line: &str) -> bool {
         let is_plan =
             |kind: &EventKind| matches!(kind, EventKind::Human { text } if approved_plan(text).is_some());

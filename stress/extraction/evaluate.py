@@ -291,7 +291,7 @@ def main():
     training.add_argument("candidates", nargs="+")
     training.add_argument("--stories", nargs=2, metavar=("CANDIDATES", "FOLDER"))
     training.add_argument("--threshold", type=float, default=0.64)
-    training.add_argument("--threshold-of-causes", type=float, default=0.35)
+    training.add_argument("--threshold-of-causes", type=float, default=0.5)
     measuring = commands.add_parser("unseen")
     measuring.add_argument("candidates", nargs="+")
     scoring = commands.add_parser("score")

@@ -133,8 +133,7 @@ impl Detection {
         section("When it applies", self.when.as_deref().map(as_sentence).as_deref());
         let title = canonical(&make_title(&self.title));
         let what = self.what_to_do.as_deref().filter(|what| !title.contains(&canonical(what)));
-        let of_choice = self.detector == "choices";
-        let heading = if of_choice { "What was chosen" } else { "What to do" };
+        let heading = if self.detector == "choices" { "What was chosen" } else { "What to do" };
         section(heading, what.map(as_sentence).as_deref());
         // A reason that repeats a cut title is quoted below.
         let why = self.why.as_deref().filter(|why| !canonical(why).contains(&title));
@@ -211,13 +210,13 @@ pub(super) fn quote_utterance(utterance: &Utterance<'_>) -> Evidence {
     }
 }
 
-/// Turns a statement into a title: capitalised, without final punctuation, and cut at the end of a clause
-/// if it is too long. A title that stays too long is dropped later: half a sentence says nothing.
 /// Whether a title is short enough to be read at a glance.
 pub(super) fn fits_title(title: &str) -> bool {
     title.chars().count() <= TITLE_CHARS_MAX
 }
 
+/// Turns a statement into a title: capitalised, without final punctuation, and cut at the end of a clause
+/// if it is too long. A title that stays too long is dropped later: half a sentence says nothing.
 pub(super) fn make_title(statement: &str) -> String {
     let mut text = one_line(statement, 400);
     if text.chars().count() > TITLE_CHARS_MAX {

@@ -80,7 +80,11 @@ fn standing_alone(utterance: &Utterance<'_>) -> Option<String> {
 }
 
 fn kind_of(statement: &str, utterance: &Utterance<'_>) -> UnitType {
-    let explains_a_bug = || utterance.surroundings().is_some_and(|paragraph| OF_A_BUG.is_match(&paragraph));
+    // Few messages say so at all, and to look for the paragraph in one costs more.
+    let explains_a_bug = || {
+        OF_A_BUG.is_match(utterance.message)
+            && utterance.surroundings().is_some_and(|paragraph| OF_A_BUG.is_match(&paragraph))
+    };
     if explains_a_failure(statement) || FAILS.is_match(statement) {
         UnitType::Bug
     } else if CHOICE.is_match(statement) || !utterance.by_human && ADVICE.is_match(statement) {

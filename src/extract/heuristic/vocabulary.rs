@@ -132,7 +132,7 @@ pub(super) fn classify(lesson: &str, nearby: &str) -> Topic {
         }
     }
     tags.truncate(TAGS_MAX);
-    // Of what is about code, but about no domain in particular, one word is enough for one of everyday.
+    // Where no list speaks for a domain, but the lesson is about code, a single word of tests or of git decides.
     let of_code = if OF_TESTS.is_match(lesson) {
         "testing"
     } else if OF_GIT.is_match(lesson) {
