@@ -3,7 +3,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    #[cfg(feature = "failpoints")]
-    failpoint::set_up();
     cli::run(std::env::args_os())
 }

@@ -45,7 +45,7 @@ pub(crate) struct BenchmarksArgs {
 enum Runner {
     /// A command of this program, with its arguments and those of `--quick`.
     Stress(&'static str, &'static str),
-    /// The same, in a build with failpoints.
+    /// The same, in a build with failpoints: a debug build, or the profile `storm`.
     StressWithFailpoints(&'static str, &'static str),
     /// The command `client`.
     Client,
@@ -609,14 +609,14 @@ pub(crate) fn run(args: &BenchmarksArgs, common: &Common, seed: u64) -> Result<V
     }
     let store = args.out.with_extension("json");
     let mut measurements = read_store(&store)?;
-    let (commit, machine) = (commit()?, machine()?);
+    let (commit, machine, profile) = (commit()?, machine()?, profile()?);
     let (mut measured, mut failed) = (Vec::new(), Vec::new());
     for row in ROWS {
         let is_named = args.row.iter().any(|name| name == row.name);
         if !args.row.is_empty() && !is_named {
             continue;
         }
-        let command = match command_of(row, args, common, seed) {
+        let command = match command_of(row, args, common, seed, &profile) {
             Ok(command) => command,
             Err(reason) if is_named => return Err(reason.context(format!("row {}", row.name))),
             Err(reason) => {
@@ -633,7 +633,7 @@ pub(crate) fn run(args: &BenchmarksArgs, common: &Common, seed: u64) -> Result<V
                     commit: commit.clone(),
                     machine: machine.clone(),
                     command: command.text,
-                    note: note(row, args.quick),
+                    note: note(row, args.quick, &profile),
                     seconds: started.elapsed().as_secs(),
                     figures,
                 };
@@ -663,9 +663,14 @@ struct RowCommand {
 }
 
 /// The command of a row, or why it cannot run in this build or with these arguments.
-fn command_of(row: &Row, args: &BenchmarksArgs, common: &Common, seed: u64) -> Result<RowCommand> {
+fn command_of(
+    row: &Row,
+    args: &BenchmarksArgs,
+    common: &Common,
+    seed: u64,
+    profile: &str,
+) -> Result<RowCommand> {
     let choose = |full: &'static str, quick: &'static str| if args.quick { quick } else { full };
-    let has_failpoints = cfg!(feature = "failpoints");
     let is_named = args.row.iter().any(|name| name == row.name);
     let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
     let stress = |mut list: Vec<String>| -> Result<RowCommand> {
@@ -675,9 +680,12 @@ fn command_of(row: &Row, args: &BenchmarksArgs, common: &Common, seed: u64) -> R
         }
         let mut command = Command::new(std::env::current_exe()?);
         command.arg("--json").args(&list);
-        let release = if cfg!(debug_assertions) { "" } else { " --release" };
-        let features = if has_failpoints { " --features failpoints" } else { "" };
-        let text = format!("cargo test{release}{features} --test stress -- {}", list.join(" "));
+        let option = match profile {
+            "debug" => String::new(),
+            "release" => " --release".to_owned(),
+            other => format!(" --profile {other}"),
+        };
+        let text = format!("cargo test{option} --test stress -- {}", list.join(" "));
         Ok(RowCommand { command, text })
     };
     let datasets = || -> Result<Vec<PathBuf>> {
@@ -691,11 +699,11 @@ fn command_of(row: &Row, args: &BenchmarksArgs, common: &Common, seed: u64) -> R
     };
     match row.runner {
         Runner::Stress(full, quick) => {
-            ensure!(!has_failpoints || is_named, "needs a build without failpoints, or --row");
+            ensure!(profile != "storm" || is_named, "needs another profile than storm, or --row");
             stress(words(choose(full, quick)))
         }
         Runner::StressWithFailpoints(full, quick) => {
-            ensure!(has_failpoints, "needs --features failpoints");
+            ensure!(cfg!(debug_assertions), "needs --profile storm");
             stress(words(choose(full, quick)))
         }
         Runner::Client => {
@@ -706,7 +714,7 @@ fn command_of(row: &Row, args: &BenchmarksArgs, common: &Common, seed: u64) -> R
             Ok(RowCommand { text: row.text.replace(&client, "PATH"), ..row })
         }
         Runner::StressWithDatasets(full, quick) => {
-            ensure!(!has_failpoints || is_named, "needs a build without failpoints, or --row");
+            ensure!(profile != "storm" || is_named, "needs another profile than storm, or --row");
             let mut list = words(choose(full, quick));
             for set in datasets()? {
                 list.extend(["--data".to_owned(), set.display().to_string()]);
@@ -714,7 +722,7 @@ fn command_of(row: &Row, args: &BenchmarksArgs, common: &Common, seed: u64) -> R
             stress(list)
         }
         Runner::StressWithSessions(arguments) => {
-            ensure!(!has_failpoints || is_named, "needs a build without failpoints, or --row");
+            ensure!(profile != "storm" || is_named, "needs another profile than storm, or --row");
             let folder =
                 args.sessions.as_ref().context("needs --sessions, see stress/extraction/sessions.py")?;
             let mut list = words(arguments);
@@ -830,17 +838,24 @@ fn thousands(value: u64) -> String {
 }
 
 /// What makes the figures of this run smaller or slower than those of the complete row.
-fn note(row: &Row, is_quick: bool) -> String {
+fn note(row: &Row, is_quick: bool, profile: &str) -> String {
     let is_measured = matches!(
         row.runner,
         Runner::Stress(..) | Runner::StressWithDatasets(..) | Runner::StressWithSessions(..)
     );
     let parts = [
         ("quick", is_quick),
-        ("debug build", cfg!(debug_assertions)),
-        ("build with failpoints", cfg!(feature = "failpoints") && is_measured),
+        ("debug build", profile == "debug"),
+        ("debug assertions", profile == "storm" && is_measured),
     ];
     parts.iter().filter(|(_, applies)| *applies).map(|(part, _)| *part).collect::<Vec<_>>().join(", ")
+}
+
+/// The Cargo profile that this program was built with: what its folder in `target` is called.
+fn profile() -> Result<String> {
+    let program = std::env::current_exe()?;
+    let folder = program.ancestors().nth(2).and_then(|folder| folder.file_name());
+    Ok(folder.context("not in a folder of Cargo")?.to_string_lossy().into_owned())
 }
 
 /// The short id of HEAD, marked if files outside of docs/ have changed.

@@ -78,7 +78,7 @@ pub(crate) fn run(args: &DeliveryArgs, binary: &Path, seed: u64) -> Result<Value
     drop(bytes);
     ensure!(
         has_failpoints || args.point.is_empty(),
-        "this nugget has no failpoints: run `cargo test --features failpoints --test stress -- delivery`"
+        "this nugget has no failpoints: run `cargo test --test stress -- delivery`"
     );
     for name in &args.point {
         ensure!(FAILPOINTS.iter().any(|(known, _)| known == name), "there is no failpoint {name}");
@@ -170,7 +170,7 @@ impl<'a> FailpointRun<'a> {
 
     fn failpoint_variables(&self) -> [(String, String); 2] {
         [
-            ("FAILPOINTS".to_owned(), format!("{}=return({DEATHS})", self.name)),
+            ("FAILPOINTS".to_owned(), format!("{}={DEATHS}", self.name)),
             ("FAILPOINT_MARKS".to_owned(), self.sandbox.path("marks").display().to_string()),
         ]
     }

@@ -139,7 +139,7 @@ fn clock(sandbox: &mut Sandbox, rng: &mut Rng, sign: i64) -> Result<String> {
     let marks = sandbox.path("marks");
     fs::create_dir(&marks)?;
     let marks_folder = marks.display().to_string();
-    let fatal = [("FAILPOINTS", "git-before-ref=return"), ("FAILPOINT_MARKS", marks_folder.as_str())];
+    let fatal = [("FAILPOINTS", "git-before-ref=1"), ("FAILPOINT_MARKS", marks_folder.as_str())];
     ensure!(sandbox.hook(&broken, &fatal)? == HookOutcome::Acknowledged, "a hook was refused");
     let has_died = || Ok(fs::read_dir(&marks)?.count() == 1 && sandbox.processes().is_empty());
     sandbox.wait_until("a worker has ended at the failpoint", TIMEOUT, has_died)?;

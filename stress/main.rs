@@ -58,13 +58,13 @@ use clap::{Parser, Subcommand};
 
 const HELP: &str = "\
 Examples:
-  cargo test --features failpoints --test stress -- storm --sessions 64 --kills 200
-  cargo test --features failpoints --test stress -- storm --seed 7 --kills 0 --point git-before-ref
+  cargo test --test stress -- storm --sessions 64 --kills 200
+  cargo test --test stress -- storm --seed 7 --kills 0 --point git-before-ref
   cargo test --test stress -- readers --swaps 1000
   cargo test --test stress -- backlog --captures 10000
-  cargo test --features failpoints --test stress -- delivery --captures 200
+  cargo test --test stress -- delivery --captures 200
   cargo test --test stress -- hooks --sessions 64 --rounds 20 --binary target/release/nugget
-  cargo test --features failpoints --test stress -- client --client PATH/claude
+  cargo test --test stress -- client --client PATH/claude
   npm install --prefix target/mcp @modelcontextprotocol/conformance @modelcontextprotocol/sdk node@22
   cargo test --test stress -- mcp --modules target/mcp/node_modules
   cargo test --test stress -- suites --strings 20
@@ -80,8 +80,8 @@ Examples:
   cargo test --release --test stress -- guard SESSIONS/REPOSITORY --units stress/guard/units/REPOSITORY
   cargo test --release --test stress -- sde --data PATH/sde-bench
   cargo test --release --test stress -- learn target/datasets/dialogue-turns target/datasets/dialogue-chunks
-  cargo test --features failpoints --test stress -- learn --kills 500
-  cargo test --features failpoints --test stress -- notes --agents 8 --kills 200
+  cargo test --test stress -- learn --kills 500
+  cargo test --test stress -- notes --agents 8 --kills 200
   cargo test --test stress -- team --captures 1000 --kills 500 --postgres-kills 20 --stops 20 --upgrades 20
   cargo test --release --test stress -- reflect --through-binary
   cargo test --release --test stress -- holographic

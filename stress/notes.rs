@@ -56,8 +56,7 @@ pub(crate) fn run(args: &NotesArgs, binary: &Path, seed: u64) -> Result<Value> {
     let mut sandbox = Sandbox::new(binary)?;
     let marks = sandbox.path("marks");
     std::fs::create_dir(&marks)?;
-    let places: Vec<String> =
-        PLACES.iter().map(|(place, _)| format!("{place}=return({KILLS_PER_PLACE})")).collect();
+    let places: Vec<String> = PLACES.iter().map(|(place, _)| format!("{place}={KILLS_PER_PLACE}")).collect();
     let plain = [
         ("NUGGET_MCP_TOOLS", TOOLS.to_owned()),
         ("NUGGET_NOTES_AGENT_WRITES_PER_HOUR", "10000".to_owned()),

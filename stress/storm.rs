@@ -90,10 +90,7 @@ pub(crate) fn run(args: &StormArgs, binary: &Path, seed: u64) -> Result<Value> {
     println!("storm --seed {seed}");
     let bytes = std::fs::read(binary).with_context(|| binary.display().to_string())?;
     let has = |name: &str| memchr::memmem::find(&bytes, name.as_bytes()).is_some();
-    ensure!(
-        cfg!(feature = "failpoints") && has("hook-after-row"),
-        "this nugget has no failpoints: run `cargo test --features failpoints --test stress -- storm`"
-    );
+    ensure!(has("hook-after-row"), "this nugget has no failpoints: run `cargo test --test stress -- storm`");
     for (name, _) in FAILPOINTS {
         ensure!(has(name), "the binary has no failpoint {name}");
     }
@@ -277,7 +274,7 @@ impl Storm {
         let marks = self.sandbox.path(&format!("marks-{name}"));
         std::fs::create_dir(&marks)?;
         let deaths = || std::fs::read_dir(&marks).map_or(0, Iterator::count);
-        let (fatal, marks_folder) = (format!("{name}=return({DEATHS})"), marks.display().to_string());
+        let (fatal, marks_folder) = (format!("{name}={DEATHS}"), marks.display().to_string());
         let variables = [("FAILPOINTS", fatal.as_str()), ("FAILPOINT_MARKS", marks_folder.as_str())];
         self.marker += 1;
         let session = Session::new(&self.sandbox, &mut self.rng, &[self.marker])?;

@@ -105,7 +105,7 @@ pub(crate) fn extractor(config: &Config) -> Result<Arc<dyn Extractor>, CliError>
             Arc::new(FallbackExtractor::with_models(vec![modelled(claude(config, folder))]))
         }
     };
-    #[cfg(feature = "failpoints")]
+    #[cfg(debug_assertions)]
     let extractor = crate::fake_extractor::wrap(extractor);
     Ok(extractor)
 }

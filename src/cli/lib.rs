@@ -17,7 +17,7 @@ mod context;
 mod editor;
 mod error;
 mod extractor;
-#[cfg(feature = "failpoints")]
+#[cfg(debug_assertions)]
 mod fake_extractor;
 mod hook;
 mod index_update;
