@@ -128,6 +128,23 @@ fn every_member_is_listed_in_reading_order() {
     assert!(at.is_sorted());
 }
 
+#[test]
+fn cargo_run_builds_nothing_that_cargo_test_builds_otherwise() {
+    let crates = |edges: &str| -> BTreeSet<String> {
+        let mut cargo = std::process::Command::new(env!("CARGO"));
+        cargo.args(["tree", "--locked", "--offline", "--prefix=none", "--format={p} with {f}", "--edges", edges]);
+        let output = cargo.current_dir(root()).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let text = String::from_utf8(output.stdout).unwrap();
+        text.lines().map(|line| line.trim_end_matches(" (*)").to_owned()).collect()
+    };
+    let (run, test) = (crates("normal,build"), crates("normal,build,dev"));
+    assert!(run.len() > 300, "{}", run.len());
+    let twice: Vec<_> = run.difference(&test).collect();
+    // What depends on them is built twice, too. Turn the feature on in the root's Cargo.toml.
+    assert!(twice.is_empty(), "tests turn on more features of these: {twice:#?}");
+}
+
 fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
     for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
