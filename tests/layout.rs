@@ -132,7 +132,15 @@ fn every_member_is_listed_in_reading_order() {
 fn cargo_run_builds_nothing_that_cargo_test_builds_otherwise() {
     let crates = |edges: &str| -> BTreeSet<String> {
         let mut cargo = std::process::Command::new(env!("CARGO"));
-        cargo.args(["tree", "--locked", "--offline", "--prefix=none", "--format={p} with {f}", "--edges", edges]);
+        cargo.args([
+            "tree",
+            "--locked",
+            "--offline",
+            "--prefix=none",
+            "--format={p} with {f}",
+            "--edges",
+            edges,
+        ]);
         let output = cargo.current_dir(root()).output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         let text = String::from_utf8(output.stdout).unwrap();
