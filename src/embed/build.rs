@@ -5,7 +5,7 @@ use std::path::Path;
 
 mod onnx;
 
-/// `math::WIDTH`.
+/// `kernels::WIDTH`.
 const WIDTH: usize = 16;
 
 fn main() {

@@ -20,7 +20,6 @@ mod built_in;
 mod classifier;
 mod embedder;
 mod error;
-mod math;
 mod minilm;
 mod onnx;
 mod onnx_session;

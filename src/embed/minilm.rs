@@ -5,8 +5,9 @@
 //! binary: nothing is loaded. Linear layers multiply integers, their inputs rounded to i16; all else is f32. It has no runtime,
 //! no graph and no state: any number of threads may share it.
 
+use kernels::{IntPanel, IntRows, Panel, WIDTH, add, gelu, layer_norm, multiply, scale_sums, softmax};
+
 use crate::error::Error;
-use crate::math::{IntPanel, IntRows, Panel, WIDTH, add, gelu, layer_norm, multiply, scale_sums, softmax};
 use crate::onnx::{Kind, Tensor, tensors};
 
 /// The length of a token's vector.

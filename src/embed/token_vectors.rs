@@ -4,10 +4,10 @@
 //! late interaction (Khattab and Zaharia, 2020: <https://arxiv.org/abs/2004.12832>). A packed vector is the direction of the
 //! model's vector in the 64 dimensions of [`TOKEN_PROJECTION`], 4 bits for each dimension. Its length is not kept.
 
+use kernels::{Panel, WIDTH, multiply};
 use multiversion::multiversion;
 
 use crate::built_in::TOKEN_PROJECTION;
-use crate::math::{Panel, WIDTH, multiply};
 use crate::minilm::HIDDEN;
 
 const DIMENSIONS: usize = 64;

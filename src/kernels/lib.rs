@@ -1,19 +1,30 @@
 //! The arithmetic of the built-in model: plain loops, which the compiler turns into vector instructions, once for each kind
 //! of processor; the right one is chosen at run time. A closure in such a function is called number by number, as it is not
 //! inlined into a method of the standard library: loops only.
+//!
+//! A crate of its own, as only this needs the compiler's highest level in a debug build.
+//!
+//! ```
+//! // Two rows of three numbers, times three rows of sixteen.
+//! let mut product = vec![0.0; 2 * kernels::WIDTH];
+//! let right = [[1.0; kernels::WIDTH], [10.0; kernels::WIDTH], [100.0; kernels::WIDTH]];
+//! kernels::multiply(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0], 3, &right, &mut product, kernels::WIDTH);
+//! assert_eq!((product[0], product[kernels::WIDTH]), (321.0, 654.0));
+//! ```
+#![warn(missing_docs, clippy::missing_errors_doc)]
 
 use multiversion::multiversion;
 use multiversion::target::{match_target, target_cfg_f};
 
 /// How many columns of a matrix are computed together: two vectors of AVX, four of NEON.
-pub(crate) const WIDTH: usize = 16;
+pub const WIDTH: usize = 16;
 /// How many rows are computed together: their sums just fit into the registers.
 const ROWS: usize = 6;
 
 /// One row of [`WIDTH`] columns.
-pub(crate) type Panel = [f32; WIDTH];
+pub type Panel = [f32; WIDTH];
 /// Two rows of [`WIDTH`] columns of i8: both numbers of a column stand side by side.
-pub(crate) type IntPanel = [u8; 2 * WIDTH];
+pub type IntPanel = [u8; 2 * WIDTH];
 
 /// Calls a function of a tile for all rows, [`ROWS`] at most at a time and about as many each time.
 macro_rules! in_tiles {
@@ -37,7 +48,7 @@ macro_rules! in_tiles {
 
 /// Multiplies `[rows, inner]` by `[inner, WIDTH]`. The result's rows are `stride` apart.
 #[multiversion(targets("x86_64+avx2+fma", "aarch64+neon"))]
-pub(crate) fn multiply(left: &[f32], inner: usize, right: &[Panel], output: &mut [f32], stride: usize) {
+pub fn multiply(left: &[f32], inner: usize, right: &[Panel], output: &mut [f32], stride: usize) {
     // Without the instruction, a fused multiplication is a slow function.
     if target_cfg_f!(any(target_feature = "fma", target_arch = "aarch64")) {
         in_tiles!(multiply_fused, left, inner, right, output, stride);
@@ -100,7 +111,7 @@ impl Lanes {
 
 /// Rows of numbers as i16 times a scale of the row.
 #[derive(Default)]
-pub(crate) struct IntRows {
+pub struct IntRows {
     /// `[rows, inner / 2]`, two numbers each.
     pairs: Vec<Pair>,
     scales: Vec<f32>,
@@ -112,7 +123,7 @@ type Pair = [i16; 2];
 impl IntRows {
     /// Rounds rows of `inner` numbers, an even count, to as many steps as a sum of their products with i8 has room for:
     /// 32,767 for 384 numbers, 10,922 for 1,536. They take the place of those that were there.
-    pub(crate) fn round(&mut self, rows: &[f32], inner: usize) {
+    pub fn round(&mut self, rows: &[f32], inner: usize) {
         let steps = (i32::MAX as usize / (128 * inner)).min(i16::MAX as usize) as f32;
         self.pairs.resize(rows.len() / 2, [0; 2]);
         self.scales.clear();
@@ -122,12 +133,12 @@ impl IntRows {
     }
 
     /// The scale of each row.
-    pub(crate) fn scales(&self) -> &[f32] {
+    pub fn scales(&self) -> &[f32] {
         &self.scales
     }
 
     /// Multiplies by `[inner, WIDTH]`. The result's rows are `stride` apart.
-    pub(crate) fn multiply(&self, right: &[IntPanel], output: &mut [i32], stride: usize) {
+    pub fn multiply(&self, right: &[IntPanel], output: &mut [i32], stride: usize) {
         multiply_ints(&self.pairs, right.len(), right, output, stride);
     }
 }
@@ -233,14 +244,14 @@ fn multiply_ints_avx2<const N: usize>(left: &[Pair], right: &[IntPanel], output:
 }
 
 /// Adds `x` to `sum`, number by number.
-pub(crate) fn add(sum: &mut [f32], x: &[f32]) {
+pub fn add(sum: &mut [f32], x: &[f32]) {
     sum.iter_mut().zip(x).for_each(|(sum, x)| *sum += x);
 }
 
 /// Writes a column of a linear layer, [`WIDTH`] wide: `sums`, `[rows, WIDTH]`, times the scales of the outputs and of the
 /// rows, and the bias. The result's rows are `stride` apart.
 #[multiversion(targets("x86_64+avx2+fma", "aarch64+neon"))]
-pub(crate) fn scale_sums(
+pub fn scale_sums(
     sums: &[i32],
     row_scales: &[f32],
     scales: &Panel,
@@ -259,7 +270,7 @@ pub(crate) fn scale_sums(
 
 /// Layer normalisation with the epsilon of BERT, 1e-12, of a row whose length is a multiple of eight.
 #[multiversion(targets("x86_64+avx2+fma", "aarch64+neon"))]
-pub(crate) fn layer_norm(row: &mut [f32], weight: &[f32], bias: &[f32]) {
+pub fn layer_norm(row: &mut [f32], weight: &[f32], bias: &[f32]) {
     let count = row.len() as f32;
     let (numbers, _) = row.as_chunks::<LANES>();
     let mut sums = [0.0; LANES];
@@ -284,7 +295,7 @@ pub(crate) fn layer_norm(row: &mut [f32], weight: &[f32], bias: &[f32]) {
 
 /// The softmax of a row times `scale`.
 #[multiversion(targets("x86_64+avx2+fma", "aarch64+neon"))]
-pub(crate) fn softmax(row: &mut [f32], scale: f32) {
+pub fn softmax(row: &mut [f32], scale: f32) {
     let mut largest = [f32::NEG_INFINITY; LANES];
     let (numbers, rest) = row.as_chunks::<LANES>();
     for numbers in numbers {
@@ -312,7 +323,7 @@ pub(crate) fn softmax(row: &mut [f32], scale: f32) {
 
 /// The Gaussian error linear unit, x Φ(x), with the exact Φ.
 #[multiversion(targets("x86_64+avx2+fma", "aarch64+neon"))]
-pub(crate) fn gelu(values: &mut [f32]) {
+pub fn gelu(values: &mut [f32]) {
     for x in values {
         *x = 0.5 * *x * (1.0 + erf(*x * std::f32::consts::FRAC_1_SQRT_2));
     }
