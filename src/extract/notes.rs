@@ -182,7 +182,7 @@ fn split_at_headings(above: &[String], body: &str, sections: &mut Vec<(Vec<Strin
 }
 
 /// The headings outside code blocks: byte offset, level and text.
-fn headings(body: &str) -> Vec<(usize, usize, String)> {
+pub(crate) fn headings(body: &str) -> Vec<(usize, usize, String)> {
     let mut found = Vec::new();
     let mut fence: Option<&str> = None;
     let mut at = 0;

@@ -3,11 +3,11 @@
 use knowledge::text::one_line;
 use transcript::{Conversation, EventKind, approved_plan};
 
+use crate::notes::headings;
 use crate::sentences::{self, Sentence, regexes};
 use crate::tool_output::reports_failure;
 
 regexes! {
-    HEADING = r"(?m)^#{1,6} +(.+)$";
     // What a plan is made for and what was decided in it; the other sections are steps.
     REASONS = r"(?i)\b(?:context|background|problems?|root causes?|why|rationale|motivation|decisions?|how it works|summary|overview|approach|constraints?|edge cases|caveats?|gotchas?|findings|insights?|current (?:state|behaviou?r)|assumptions|trade-?offs?|alternatives)\b";
     // What a plan says of the present is what it changes.
@@ -77,14 +77,14 @@ impl Utterance<'_> {
 
 /// The sections of a plan that give reasons and not steps.
 fn reasons_of_plan(plan: &str) -> Vec<&str> {
-    let headings: Vec<_> =
-        HEADING.captures_iter(plan).filter_map(|found| Some((found.get(0)?, found.get(1)?))).collect();
-    let ends = headings.iter().skip(1).map(|(next, _)| next.start()).chain([plan.len()]);
-    let sections = headings
-        .iter()
-        .zip(ends)
-        .filter(|((_, name), _)| REASONS.is_match(name.as_str()) && !STEP.is_match(name.as_str()));
-    sections.map(|((heading, _), end)| &plan[heading.end()..end]).collect()
+    let starts: Vec<usize> = headings(plan).into_iter().map(|(at, ..)| at).collect();
+    let ends = starts.iter().skip(1).copied().chain([plan.len()]);
+    let sections = starts.iter().zip(ends).filter_map(|(&start, end)| plan[start..end].split_once('\n'));
+    let gives_reasons = |heading: &str| {
+        let name = heading.trim_start_matches('#').trim_start();
+        REASONS.is_match(name) && !STEP.is_match(name)
+    };
+    sections.filter(|(heading, _)| gives_reasons(heading)).map(|(_, text)| text).collect()
 }
 
 impl<'a> Session<'a> {

@@ -636,6 +636,7 @@ fn of_an_approved_plan_only_its_reasons_are_read_and_not_as_a_persons_words() {
         The billing API rejects every request whose `Idempotency-Key` is older than a day. \
         The queue currently drops every request that was rejected once.\n\n## Step 1: `retry.rs`\n\n\
         - Always store the idempotency key of each request before the worker sends it.\n\n\
+        ```sh\n# Context of the keys\nThe script never sends a request without a key of its own to the billing API.\n```\n\n\
         ## Verification\n\nThe test suite must always run with a fresh queue and an empty database.\n";
     let found = detected(&session([human(plan)]));
     let titles: Vec<&str> = found.iter().map(|unit| unit.title.as_str()).collect();
