@@ -373,9 +373,12 @@ fn render_result(
 }
 
 /// The removed and the added lines of an edit, which are often the only record of a fix, without those at its
-/// beginning and end that stay.
+/// beginning and end that stay. A text for no file is a plan that the person refused.
 fn render_edit(input: &ToolInput) -> String {
-    let (Some(_), Some(new)) = (&input.file, &input.new) else { return String::new() };
+    let Some(new) = &input.new else { return String::new() };
+    if input.file.is_none() {
+        return head_and_tail(new, EDIT_CHARS_MAX);
+    }
     let (old, new): (Vec<&str>, Vec<&str>) =
         (input.old.as_deref().unwrap_or_default().lines().collect(), new.lines().collect());
     let first = old.iter().zip(&new).take_while(|(old, new)| old == new).count();
@@ -482,6 +485,29 @@ mod tests {
             "[1] plan that the assistant wrote and the human approved:\n  # Retries\n[2] human:\n  only twice, please\n"
         );
         assert_eq!(["line-0", "line-1"].map(|line| condensed.is_human(line)), [false, true]);
+    }
+
+    #[test]
+    fn a_refused_plan_is_shown_before_what_the_human_said() {
+        let input = ToolInput {
+            subject: Some("# Retries".into()),
+            new: Some("# Retries\n\nThe client tries three times.".into()),
+            ..ToolInput::default()
+        };
+        let plan = EventKind::ToolCall {
+            id: "p".into(),
+            name: "ExitPlanMode".into(),
+            summary: String::new(),
+            input,
+            by_human: false,
+        };
+        let conversation = conversation(vec![plan, human("the proxy does that")]);
+        let condensed = Condensed::new(&conversation, 1_000);
+        assert_eq!(
+            condensed.text(&condensed.parts(1_000)[0]),
+            "[1] ExitPlanMode: # Retries → no result\n  # Retries\n  \n  The client tries three times.\n\
+             [2] human:\n  the proxy does that\n"
+        );
     }
 
     /// The text below the events that begin with `head`, without its indentation.

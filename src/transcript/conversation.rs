@@ -147,16 +147,6 @@ impl EventKind {
     }
 }
 
-/// The plan in a person's message by which the client begins the work on it: the model wrote it, the person approved it.
-///
-/// ```
-/// assert_eq!(transcript::approved_plan("Implement the following plan:\n\n# Retries"), Some("\n\n# Retries"));
-/// assert_eq!(transcript::approved_plan("Retry twice."), None);
-/// ```
-pub fn approved_plan(message: &str) -> Option<&str> {
-    message.trim_start().strip_prefix("Implement the following plan:")
-}
-
 /// One of the answers that the model offered with a question.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChoiceOption {

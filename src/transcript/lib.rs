@@ -26,6 +26,7 @@ mod exclude;
 mod ignore;
 pub mod json_scan;
 mod line;
+mod plan;
 mod question;
 pub mod raw_json;
 mod reader;
@@ -34,7 +35,7 @@ pub mod redact;
 pub use self::ignore::{Ignore, read_text, without_dots};
 pub use clean::{clean, clean_and_cut, head_and_tail};
 pub use conversation::{
-    ChoiceOption, Conversation, Event, EventKind, LineCounts, ParsedTranscript, ToolInput, approved_plan,
+    ChoiceOption, Conversation, Event, EventKind, LineCounts, ParsedTranscript, ToolInput,
 };
 pub use discover::{
     FOUND_MAX, FileStamp, Head, client_folder, discover, discover_with_subagents, has_only_bookkeeping_after,
@@ -42,6 +43,7 @@ pub use discover::{
 };
 pub use exclude::Exclude;
 pub use line::{HELD, OWN_TOOLS, is_own_call, nonhuman_kind, typed_text};
+pub use plan::approved_plan;
 pub use question::{TOOL as QUESTION_TOOL, answered_questions};
 pub use reader::{Error, Extent, LINE_BYTES_MAX, for_each_line, read, read_tail};
 

@@ -15,6 +15,7 @@ use crate::clean::{self, Unclosed};
 use crate::conversation::{Conversation, Event, EventKind, ToolInput};
 use crate::ignore::Ignore;
 use crate::json_scan;
+use crate::plan;
 use crate::question::{self, Question};
 use crate::raw_json::{Block, blocks, flag, string};
 
@@ -57,6 +58,8 @@ pub(crate) struct LineReader {
     ignored_calls: HashSet<String>,
     /// What the person was asked, by the id of the call.
     questions: HashMap<String, Vec<Question>>,
+    /// The plans that the model asked the person to approve, by call.
+    plans: HashMap<String, String>,
     /// Ids of calls of subagents.
     agent_calls: HashSet<String>,
     /// Hashes of the notifications that were read.
@@ -323,7 +326,9 @@ impl LineReader {
             read.recalled.push(clean::clean_and_cut(&text, RECALLED_BYTES_MAX));
             return;
         }
-        if self.read_answers(&id, line.tool_use_result, &text, read) {
+        if self.read_answers(&id, line.tool_use_result, &text, read)
+            || self.read_decision_on_plan(&id, failed, &text, read)
+        {
             return;
         }
         // A refusal contains what the person said instead: the most informative words of a session.
@@ -374,6 +379,32 @@ impl LineReader {
         }
         read.events.extend(choices);
         read.events.extend(words.map(|words| EventKind::Human { text: clean::clean(words) }));
+        true
+    }
+
+    /// Reads whether the person approved a plan, and of a refused one what they said; false if the call was about none.
+    fn read_decision_on_plan(&mut self, id: &str, failed: bool, text: &str, read: &mut LineContent) -> bool {
+        let Some(plan) = self.plans.remove(id) else { return false };
+        if !failed {
+            let approved = plan::approved_in(text).map(|plan| self.output(plan, ASSISTANT_BYTES_MAX));
+            let plan = approved.unwrap_or(plan);
+            if !plan.is_empty() {
+                read.events.push(EventKind::Human { text: plan::as_message(&plan) });
+            }
+            return true;
+        }
+        read.events.push(EventKind::ToolCall {
+            id: id.to_owned(),
+            name: plan::TOOL.to_owned(),
+            summary: one_line(&format!("{}: {plan}", plan::TOOL), 200),
+            input: ToolInput {
+                subject: plan.lines().next().map(str::to_owned),
+                new: Some(plan),
+                ..ToolInput::default()
+            },
+            by_human: false,
+        });
+        read.events.extend(refusal_words(text).map(|words| EventKind::Human { text: clean::clean(words) }));
         true
     }
 
@@ -432,6 +463,14 @@ impl LineReader {
         {
             self.questions.insert(id.into_owned(), questions);
             read.if_empty = skipped("assistant/question");
+            return;
+        }
+        // A plan is kept with what the person decided.
+        if name == plan::TOOL {
+            let plan = field("plan", self.allowed_bytes(ASSISTANT_BYTES_MAX)).unwrap_or_default();
+            self.kept_bytes += plan.len();
+            self.plans.insert(id.into_owned(), plan);
+            read.if_empty = skipped("assistant/plan");
             return;
         }
         if matches!(name.as_ref(), "Task" | "Agent") {

@@ -323,6 +323,58 @@ fn each_answered_question_is_a_choice_of_the_person() {
     assert_eq!(story(&only_told), expected, "without the structured result");
 }
 
+/// A call that asks the person to approve a plan, and its result line.
+fn planned(input: serde_json::Value, told: &str, failed: bool) -> String {
+    let call = serde_json::json!({
+        "type": "assistant", "uuid": "p", "message": {"content": [
+            {"type": "tool_use", "id": "plan", "name": "ExitPlanMode", "input": input},
+        ]},
+    });
+    let result = serde_json::json!({
+        "type": "user", "uuid": "d", "message": {"content": [
+            {"type": "tool_result", "tool_use_id": "plan", "is_error": failed, "content": told},
+        ]},
+    });
+    format!("{call}\n{result}\n")
+}
+
+#[test]
+fn a_plan_approved_within_a_session_is_read_as_one_that_begins_a_session() {
+    let told = "User has approved your plan. You can now start coding.\n\nYour plan has been saved to: \
+                /home/dev/.claude/plans/calm.md\n\n## Approved Plan (edited by user):\n# Retries\n\n## Why\nThe proxy \
+                drops every tenth call.";
+    let approved = |input: serde_json::Value, told: &str| {
+        let reading = read_text(&planned(input, told, false));
+        let [event] = reading.conversation.events.as_slice() else { panic!("{:?}", story(&reading)) };
+        let EventKind::Human { text } = &event.kind else { panic!("{:?}", story(&reading)) };
+        crate::approved_plan(text).expect("a plan").trim().to_owned()
+    };
+    let edited = "# Retries\n\n## Why\nThe proxy drops every tenth call.";
+    assert_eq!(approved(serde_json::json!({"plan": "# Retries, all of them"}), told), edited);
+    assert_eq!(approved(serde_json::json!({"allowedPrompts": []}), told), edited, "the plan is in a file");
+    let older = "User has approved your plan. You can now start coding.";
+    assert_eq!(approved(serde_json::json!({"plan": "# Retries"}), older), "# Retries");
+    let without = read_text(&planned(serde_json::json!({}), "User has approved exiting plan mode.", false));
+    assert_eq!(story(&without), <[&str; 0]>::default());
+}
+
+#[test]
+fn a_refused_plan_stands_before_what_the_person_said_of_it() {
+    let told = "The user doesn't want to proceed with this tool use. To tell you how to proceed, the user said:\n\
+                no retries in the client, the proxy does that";
+    let plan = serde_json::json!({"plan": "# Retries\n\nThe client tries three times."});
+    let reading = read_text(&planned(plan, told, true));
+    assert_eq!(
+        story(&reading),
+        [
+            "call ExitPlanMode: # Retries The client tries three times.",
+            "human: no retries in the client, the proxy does that",
+        ]
+    );
+    let EventKind::ToolCall { input, .. } = &reading.conversation.events[0].kind else { panic!() };
+    assert_eq!(input.new.as_deref(), Some("# Retries\n\nThe client tries three times."));
+}
+
 #[test]
 fn another_tools_result_is_no_choice() {
     let questions = serde_json::json!({
