@@ -19,6 +19,7 @@ mod session;
 mod standalone;
 mod statements;
 mod vocabulary;
+mod wording;
 
 use std::collections::BTreeMap;
 
@@ -145,6 +146,7 @@ pub(crate) fn extract_by_rules(conversation: &Conversation) -> Extraction {
     let session = Session::from_conversation(conversation);
     let surroundings = Surroundings::new(&session);
     let mut detections = detect(conversation, &session);
+    drop_denied(&session, &mut detections);
     for (mut detection, features) in worth_reading(&surroundings, &mut detections) {
         let score = scorer::score(&with_reading(&detection, features, &session));
         // A set phrase is rare and nearly always meant.
@@ -199,6 +201,18 @@ fn drop_small_talk(detections: &mut Detections) {
             detections.found.push(detection);
         } else {
             detections.reject(&detection.title, "small talk");
+        }
+    }
+}
+
+/// Drops what the assistant stated and the person denied at once. Of the better candidates (.5 or more) of three
+/// repositories a reader would merge 47 % of 45 such, and 72 % of 781 others.
+fn drop_denied(session: &Session<'_>, detections: &mut Detections) {
+    for detection in std::mem::take(&mut detections.found) {
+        if !detection.by_human && session.is_denied(detection.event) {
+            detections.reject(&detection.title, "the person did not agree");
+        } else {
+            detections.found.push(detection);
         }
     }
 }

@@ -79,7 +79,7 @@ pub(super) fn detect(session: &Session<'_>, detections: &mut Detections) {
             by_human: true,
             summary: None,
             when: None,
-            what_to_do: Some(choice.chosen.description.clone()).filter(|text| !text.is_empty()),
+            what_to_do: choice.what_was_chosen(),
             why: Some(choice.reason.clone()).filter(|text| !text.is_empty()),
             rejected: choice.rejected(),
             shown_by: None,
@@ -87,10 +87,7 @@ pub(super) fn detect(session: &Session<'_>, detections: &mut Detections) {
             detector: "choices",
             event: at,
             utterance: None,
-            evidence: vec![evidence_at(
-                &event.line,
-                &format!("{} → {}", choice.question, choice.chosen.label),
-            )],
+            evidence: vec![evidence_at(&event.line, &choice.quote())],
         });
     }
     let surplus = found.len().saturating_sub(CHOICES_MAX);
@@ -100,13 +97,9 @@ pub(super) fn detect(session: &Session<'_>, detections: &mut Detections) {
 impl Choice {
     /// The question and its answer: "How are errors shown? Inline, below the field".
     fn title(&self) -> Option<String> {
-        // `session/ package ✅ BEST FIT`: praise behind a mark.
-        let label =
-            self.chosen.label.trim_start_matches(|c: char| ORNAMENTS.contains(&c) || c.is_whitespace());
-        let label = label.split(['✅', '⭐']).next().unwrap_or_default();
-        let label = label.trim_matches(|c: char| ORNAMENTS.contains(&c) || c.is_whitespace());
+        let label = plain_label(&self.chosen.label);
         let fits = |title: &String| title.chars().count() <= TITLE_CHARS_MAX;
-        let asked = Some(self.question.trim_matches(|c: char| ORNAMENTS.contains(&c) || c.is_whitespace()))
+        let asked = Some(without_ornaments(&self.question))
             .filter(|question| !ANY_QUESTION.is_match(question) && question.ends_with('?'));
         let meaning = self.chosen.description.split(['.', ';', '(']).next().unwrap_or_default().trim();
         let with_meaning = |title: String| match meaning {
@@ -126,17 +119,41 @@ impl Choice {
         (fits(&title) && words >= 5 && title.matches('?').count() <= 1).then_some(title)
     }
 
+    /// What the chosen option means, if the model said it.
+    fn what_was_chosen(&self) -> Option<String> {
+        let description = self.chosen.description.trim();
+        (!description.is_empty()).then(|| format!("{}: {description}", plain_label(&self.chosen.label)))
+    }
+
+    fn quote(&self) -> String {
+        let label = plain_label(&self.chosen.label);
+        match without_ornaments(&self.question) {
+            "" => label.to_owned(),
+            question => format!("{question} → {label}"),
+        }
+    }
+
     fn rejected(&self) -> Option<String> {
         let list: Vec<String> = self
             .others
             .iter()
             .map(|option| match option.description.as_str() {
-                "" => format!("- {}", option.label),
-                description => format!("- {}: {}", option.label, one_line(description, 200)),
+                "" => format!("- {}", plain_label(&option.label)),
+                description => format!("- {}: {}", plain_label(&option.label), one_line(description, 200)),
             })
             .collect();
         (!list.is_empty()).then(|| list.join("\n"))
     }
+}
+
+fn without_ornaments(text: &str) -> &str {
+    text.trim_matches(|c: char| ORNAMENTS.contains(&c) || c.is_whitespace())
+}
+
+/// An option's name without marks, and without praise behind one: "`session/` package ✅ BEST FIT".
+fn plain_label(label: &str) -> &str {
+    let label = label.trim_start_matches(|c: char| ORNAMENTS.contains(&c) || c.is_whitespace());
+    without_ornaments(label.split(['✅', '⭐']).next().unwrap_or_default()).trim_end_matches([':', '?'])
 }
 
 /// A choice in the client's own question.
@@ -203,6 +220,7 @@ fn replied(offer: &str, reply: &str) -> Option<Choice> {
     let question = offer
         .lines()
         .rev()
+        .filter(|line| !OPTION.is_match(line))
         .flat_map(|line| line.rsplit(['.', '!', ':']))
         .map(|part| part.trim().trim_matches('*').trim())
         .find(|part| part.ends_with('?') && !ANY_QUESTION.is_match(part))

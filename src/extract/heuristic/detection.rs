@@ -1,11 +1,11 @@
 //! A detected lesson, and how it becomes a candidate for review.
 
-use knowledge::text::{canonical, one_line, strip_hidden};
+use knowledge::text::{one_line, strip_hidden};
 use knowledge::{Candidate, Evidence, Rejected, UnitType};
 
 use super::session::{Session, Utterance};
 use super::standalone::{self, informs};
-use super::vocabulary;
+use super::{vocabulary, wording};
 use crate::sentences;
 
 const TITLE_CHARS_MAX: usize = 120;
@@ -67,21 +67,27 @@ impl Detection {
     }
 
     pub(super) fn into_candidate(mut self, session: &Session<'_>) -> Candidate {
-        let title = make_title(&self.title);
+        let title = make_title(&wording::title(&make_title(&self.title)));
         let context = self.context(session);
-        // Each fact once; a person's reason is kept as it is.
-        let is_new = |why: &String| !canonical(&title).contains(&canonical(why));
-        self.why = self.why.filter(|why| (self.by_human || informs(why)) && is_new(why));
-        let body = self.body(session, context.as_deref());
+        // Each fact once.
+        let says_more = |why: &String| !wording::says(&title, why) && wording::is_reason(why, self.by_human);
+        self.why = self.why.filter(says_more);
+        let description = self.description(&title, context.as_deref(), session);
+        // What follows a statement seldom says why it holds, and a reason that is quoted need not stand above the quotation.
+        let is_reason = |why: &String| self.detector != "statements" || wording::says(&self.statement, why);
+        let is_quoted = |why: &str| context.as_deref().is_some_and(|context| wording::says(context, why));
+        self.why = self.why.take().filter(|why| is_reason(why) && !is_quoted(first_line(why)));
+        let body = self.body(session, &title, context.as_deref());
         let parts = [Some(&title), Some(&self.statement), self.what_to_do.as_ref(), self.why.as_ref()];
         let lesson = parts.into_iter().flatten().cloned().collect::<Vec<_>>().join("\n");
         let topic = vocabulary::classify(&lesson, &session.nearby(self.event));
+        let kind = match self.detector {
+            "statements" | "causes" => wording::kind(self.kind, self.by_human, &title, &self.statement),
+            _ => self.kind,
+        };
         Candidate {
-            description: self.description(
-                &title,
-                context.as_deref().and_then(|text| other_sentence(text, &self.statement)),
-            ),
-            kind: self.kind,
+            description,
+            kind,
             domain: topic.domain.to_owned(),
             title,
             body,
@@ -106,24 +112,38 @@ impl Detection {
         text
     }
 
-    /// One sentence beside the title: the summary, the reason or the context. Nothing of it is in the title.
-    fn description(&self, title: &str, context: Option<&str>) -> String {
-        let of_title = canonical(title);
+    /// One sentence beside the title: the summary, the reason, the context or what is said before or after it. Nothing of
+    /// it is in the title.
+    fn description(&self, title: &str, context: Option<&str>, session: &Session<'_>) -> String {
         let words = |text: &str| text.split_whitespace().count();
         // A title that was cut is repeated, with what was cut.
         let adds = |text: &&str| {
-            let text = canonical(text);
-            !of_title.contains(&text)
-                && (!text.contains(&of_title) || words(&text) >= words(&of_title) + CONTEXT_WORDS_MIN)
+            !wording::says(title, text)
+                && (!wording::says(text, title) || words(text) >= words(title) + CONTEXT_WORDS_MIN)
         };
         let why = self.why.as_deref().map(first_line);
-        let Some(sentence) = self.summary.as_deref().or(why).filter(adds).or(context.filter(adds)) else {
+        let in_context = || context.and_then(|text| other_sentence(text, &self.statement)).filter(adds);
+        let sentence = self.summary.as_deref().or(why).filter(adds).or_else(in_context);
+        let Some(sentence) = sentence.or_else(|| self.neighbour(session).filter(adds)) else {
             return String::new();
         };
         format!("{}.", one_line(&upper_first(sentence), 280).trim_end_matches(['.', ':', ';', ',']))
     }
 
-    fn body(&self, session: &Session<'_>, context: Option<&str>) -> String {
+    /// The sentence after or before the statement, if it is about one of the same things.
+    fn neighbour<'s>(&self, session: &'s Session<'_>) -> Option<&'s str> {
+        let at = self.utterance?;
+        let words = sentences::content_words(&self.statement);
+        [Some(at + 1), at.checked_sub(1)].into_iter().flatten().find_map(|beside| {
+            let beside = session.utterances.get(beside).filter(|beside| beside.event == self.event)?;
+            let text = beside.sentence.text.as_str();
+            let shares_words = sentences::content_words(text).iter().any(|word| words.contains(word));
+            let is_said = !beside.sentence.is_question && !sentences::is_hedged(text);
+            wording::beside(text).filter(|_| shares_words && is_said)
+        })
+    }
+
+    fn body(&self, session: &Session<'_>, title: &str, context: Option<&str>) -> String {
         let mut body = String::new();
         let mut section = |heading: &str, text: Option<&str>| {
             if let Some(text) = text.map(str::trim).filter(|text| !text.is_empty()) {
@@ -131,12 +151,11 @@ impl Detection {
             }
         };
         section("When it applies", self.when.as_deref().map(as_sentence).as_deref());
-        let title = canonical(&make_title(&self.title));
-        let what = self.what_to_do.as_deref().filter(|what| !title.contains(&canonical(what)));
+        let what = self.what_to_do.as_deref().filter(|what| !wording::says(title, what));
         let heading = if self.detector == "choices" { "What was chosen" } else { "What to do" };
         section(heading, what.map(as_sentence).as_deref());
         // A reason that repeats a cut title is quoted below.
-        let why = self.why.as_deref().filter(|why| !canonical(why).contains(&title));
+        let why = self.why.as_deref().filter(|why| !wording::says(why, title));
         section("Why", why.map(as_sentence).as_deref());
         section("What was rejected", self.rejected.as_deref().map(as_sentence).as_deref());
         section("How it was learned", Some(&self.learned(session, context)));
@@ -158,10 +177,17 @@ impl Detection {
             self.shown_by.as_deref().map_or(String::new(), |shown_by| format!(" {}", as_sentence(shown_by)));
         let stated_in = self.utterance.map(|at| session.utterances[at].line);
         let others = self.evidence.iter().filter(|evidence| Some(evidence.line.as_str()) != stated_in);
-        let quotes: Vec<String> = context
-            .map(|context| without_small_talk(context, &self.statement))
+        let around = || {
+            let lines = session.utterances[self.utterance?].lines_around();
+            self.adds_words(&lines.join(" ")).then(|| lines.join("\n> "))
+        };
+        let quote = context.map(|context| wording::quote(context, &self.statement)).or_else(around);
+        let is_new = |excerpt: &&str| !quote.as_ref().is_some_and(|quote| wording::says(quote, excerpt));
+        let others = others.map(|evidence| evidence.excerpt.as_str()).filter(is_new);
+        let quotes: Vec<String> = quote
+            .as_deref()
             .into_iter()
-            .chain(others.map(|evidence| evidence.excerpt.as_str()))
+            .chain(others)
             .take(QUOTES_MAX)
             .map(|quote| format!("> {quote}"))
             .collect();
@@ -175,12 +201,16 @@ impl Detection {
 
     /// The sentences around the statement, if they say more than it.
     fn context(&self, session: &Session<'_>) -> Option<String> {
-        let text = self.paragraph(session)?;
+        self.paragraph(session).filter(|text| self.adds_words(text))
+    }
+
+    /// Whether a text says more than the statement.
+    fn adds_words(&self, text: &str) -> bool {
         let said = [Some(&self.title), self.why.as_ref(), Some(&self.statement)];
         let said: Vec<String> =
             said.into_iter().flatten().flat_map(|part| sentences::content_words(part)).collect();
-        let more = sentences::content_words(&text).into_iter().filter(|word| !said.contains(word)).count();
-        (more >= CONTEXT_WORDS_MIN).then_some(text)
+        let more = sentences::content_words(text).into_iter().filter(|word| !said.contains(word)).count();
+        more >= CONTEXT_WORDS_MIN
     }
 }
 
@@ -264,26 +294,6 @@ pub(super) fn lower_first(text: &str) -> String {
         Some(first) if second_is_lower => first.to_lowercase().chain(chars).collect(),
         _ => text.to_owned(),
     }
-}
-
-/// A text without what says nothing before and after a statement: praise, steps of the work, the announcement of a list.
-fn without_small_talk<'t>(text: &'t str, statement: &str) -> &'t str {
-    let is_kept =
-        |sentence: &str| statement.contains(sentence) || sentence.contains(statement) || informs(sentence);
-    let mut rest = text.trim();
-    while let Some((first, others)) = rest.split_once(". ") {
-        if is_kept(first) {
-            break;
-        }
-        rest = others.trim_start();
-    }
-    while let Some((others, last)) = rest.rsplit_once(". ") {
-        if is_kept(last.trim_end_matches('.')) && !last.ends_with(':') {
-            break;
-        }
-        rest = &rest[..=others.len()];
-    }
-    rest
 }
 
 /// The longest sentence of a text besides a statement that says something. Only the next one may begin with "it" or the like.

@@ -3,6 +3,7 @@
 use knowledge::text::one_line;
 use transcript::{Conversation, EventKind, approved_plan};
 
+use super::standalone::informs;
 use crate::notes::headings;
 use crate::sentences::{self, Sentence, regexes};
 use crate::tool_output::reports_failure;
@@ -12,6 +13,10 @@ regexes! {
     REASONS = r"(?i)\b(?:context|background|problems?|root causes?|why|rationale|motivation|decisions?|how it works|summary|overview|approach|constraints?|edge cases|caveats?|gotchas?|findings|insights?|current (?:state|behaviou?r)|assumptions|trade-?offs?|alternatives)\b";
     // What a plan says of the present is what it changes.
     PRESENT = r"(?i)\b(?:currently|current|today|at present|existing)\b";
+    DENIES = r"(?ix)^\W*(?:no\b | nope\b | nah\b | that(?:'s|\ is|\ was)\ (?:wrong|not|incorrect) | wrong\b | incorrect | not\ (?:true|quite|exactly)
+        | are\ you\ (?:sure|certain) | hmm+ | uhh+ | wait\b | i\ don'?t\ (?:think|understand|agree|believe|like) | i\ disagree | why\ not\b
+        | still\ (?:fail|not|broken) | it\ (?:did|does)n'?t | (?:did|does)\ not\ work | you(?:'re|\ are)\ wrong | really\?)";
+    CALMS = r"(?i)^\W*no (?:problem|worries|rush)\b";
     STEP = r"(?i)^(?:step|phase|part|change|task)?\s*\d|`";
 }
 
@@ -69,10 +74,29 @@ impl Utterance<'_> {
         {
             return Some(one_line(self.message, CONTEXT_CHARS_MAX));
         }
-        let plain = |line: &str| line.replace("**", "").replace("__", "").replace(['’', '‘'], "'");
         let line = self.message.lines().map(plain).find(|line| line.contains(&self.sentence.text))?;
-        Some(one_line(line.trim_start_matches(['-', '*', '•', '#', ' ']), CONTEXT_CHARS_MAX))
+        Some(one_line(&line, CONTEXT_CHARS_MAX))
     }
+
+    /// The line that the sentence is in, with the ones before and after it: the entry of a list is understood by the others.
+    pub(super) fn lines_around(&self) -> Vec<String> {
+        let lines: Vec<&str> = self.message.lines().filter(|line| !line.trim().is_empty()).collect();
+        let Some(at) = lines.iter().position(|line| plain(line).contains(&self.sentence.text)) else {
+            return Vec::new();
+        };
+        let near = &lines[at.saturating_sub(1)..(at + 2).min(lines.len())];
+        let says =
+            |line: &String| line.contains(&self.sentence.text) || informs(line) && !line.ends_with('?');
+        let near =
+            near.iter().filter(|line| sentences::is_plain_text(line)).map(|line| plain(line)).filter(says);
+        near.map(|line| one_line(&line, CONTEXT_CHARS_MAX / 2)).collect()
+    }
+}
+
+/// A line without bullets and emphasis.
+fn plain(line: &str) -> String {
+    let line = line.trim().trim_start_matches(['-', '*', '•', '#', ' ']);
+    line.replace("**", "").replace("__", "").replace(['’', '‘'], "'")
 }
 
 /// The sections of a plan that give reasons and not steps.
@@ -145,6 +169,15 @@ impl<'a> Session<'a> {
                 return;
             }
         }
+    }
+
+    /// Whether a person's next words after an event deny what the assistant has said.
+    pub(super) fn is_denied(&self, event: usize) -> bool {
+        let answer = self.conversation.events[event + 1..].iter().find_map(|event| match &event.kind {
+            EventKind::Human { text } => Some(text),
+            _ => None,
+        });
+        answer.is_some_and(|answer| DENIES.is_match(answer) && !CALMS.is_match(answer))
     }
 
     /// The next sentence of the same message.

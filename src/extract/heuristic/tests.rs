@@ -735,7 +735,9 @@ fn an_answered_question_is_a_decision_with_its_alternatives() {
     let unit = &extraction.candidates[0];
     assert_eq!(unit.kind, UnitType::Decision);
     assert_eq!(unit.title, "Where are jobs stored? SQLite");
-    for part in ["One writer is enough", "- Postgres: A container in CI", "## What was chosen\n\nNo server"] {
+    for part in
+        ["One writer is enough", "- Postgres: A container in CI", "## What was chosen\n\nSQLite: No server"]
+    {
         assert!(unit.body.contains(part), "{}", unit.body);
     }
     // How to go on is nothing to keep.
@@ -800,4 +802,28 @@ fn what_orders_its_reader_is_quarantined_whoever_said_it() {
     let is_quarantined =
         extraction.rejected.iter().any(|rejected| rejected.reason.starts_with("quarantined: "));
     assert!(is_quarantined, "{extraction:#?}");
+}
+
+#[test]
+fn what_a_person_denies_at_once_is_not_proposed() {
+    let stated =
+        "Decision: keep the retry queue in SQLite because a second service would need its own backups.";
+    let after = |answer: &str| extract_by_rules(&session([assistant(stated), human(answer)]));
+    assert_eq!(after("thanks, and now the tests").candidates.len(), 1);
+    for answer in ["that is wrong, we have backups of both", "Hmm, why not the server?", "no, use the server"]
+    {
+        let extraction = after(answer);
+        assert!(extraction.candidates.is_empty(), "{answer}");
+        assert_eq!(extraction.rejected[0].reason, "the person did not agree");
+    }
+    assert_eq!(after("No worries, go on").candidates.len(), 1);
+}
+
+#[test]
+fn an_entry_of_a_list_is_quoted_with_those_beside_it() {
+    let list = "Both importers follow one rule now:\n- Preserve columns that the importer does not know\n- Only the \
+                mapped columns are parsed and changed, in the order of their header";
+    let found = detected(&session([assistant(list)]));
+    let unit = found.iter().find(|unit| unit.title.starts_with("Preserve columns")).expect("it is found");
+    assert!(unit.body.contains("> Only the mapped columns are parsed and changed"), "{}", unit.body);
 }

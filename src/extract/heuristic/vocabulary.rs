@@ -32,7 +32,7 @@ const DOMAINS: [(&str, &str); 11] = [
     ("git", "git rebase commit merge branch squash cherry-pick bisect submodule lfs force-push worktree"),
     (
         "databases",
-        "database postgres postgresql mysql sqlite sql query queries index migration migrations transaction transactions schema table tables row rows column deadlock vacuum alembic prisma redis keyset pagination cursor replica pgbouncer",
+        "database postgres postgresql mysql sqlite sql query queries index migration migrations transaction transactions schema table tables row rows column deadlock vacuum alembic prisma redis keyset pagination cursor replica pgbouncer pragma wal fts fts5 tsquery to_tsquery tsvector",
     ),
     (
         "devops",
@@ -140,7 +140,7 @@ pub(super) fn classify(lesson: &str, nearby: &str) -> Topic {
     } else {
         "coding"
     };
-    let is_of_code = !tags.is_empty() || CODE.is_match(lesson);
+    let is_of_code = !tags.is_empty() || of_code != "coding" || CODE.is_match(lesson);
     Topic { domain: domain.unwrap_or(if is_of_code { of_code } else { "general" }), tags }
 }
 

@@ -1,0 +1,192 @@
+//! How a detected lesson is worded for its review. Nothing here decides whether it is proposed.
+
+use knowledge::UnitType;
+use knowledge::text::canonical;
+
+use super::detection::upper_first;
+use super::standalone::{explains_a_failure, informs, is_clear, refers_back, stands_alone, without_lead_in};
+use crate::sentences::regexes;
+
+regexes! {
+    EMPHASIS = r"\*{1,2}([^\s*](?:[^*]*[^\s*])?)\*{1,2}";
+    // Announces a statement and says nothing of it: "The load-bearing fix is subtle:", "Root cause of the loop:".
+    ANNOUNCES = r"(?ix)^(?:
+        [^`:]{0,60}\b(?:bug|issue|problem|cause|culprit|fix|finding|insight|lesson|reason|catch|gotcha|caveat|clear|good|subtle|interesting|article|reinforces|says|shows|confirms|explains)\b[^`:]{0,25}:\s+
+      | the\ (?:root|real|actual|underlying|key|important|main)\ (?:cause|problem|issue|bug|insight|point|finding|thing)\ (?:here\ )?(?:is|was)\ (?:that\ )?
+    )";
+    // What somebody exclaims before a statement: "Found it!"
+    EXCLAIMS = r"^[^`.!?]{1,30}!\s+";
+    // A word that ties a sentence to the one before it.
+    OPENS = r"(?i)^(?:[—–-] *)?(?:(?:so|however|also|ok(?:ay)?|right|yes|interesting(?:ly)?)(?:, | [—–-] | ))?";
+    // The rest of a sentence, or what points at another one.
+    FRAGMENT = r"(?i)^(?:that|that's|this|these|those|so|but|however|and|or|is|are|was|which|then|also|they)\b";
+    UNBEGUN = r"(?i)^(?:is|are|was|were|and|or|so|but|which|then)\b";
+    WHICH = r"(?ix)^(?:which|what)\ (?P<what>[^?]+?)\ (?:(?:do|would)\ (?:you|we)\ (?:like|want|prefer)(?:\ to\ \w+)?
+        | (?:should|shall|do|can)\ (?:we|i)\ (?:use|take|choose|pick|go\ with|have))\b(?P<rest>[^?]*)\?$";
+    TO_DO = r"(?i)^(?P<how>where|how|when) (?:should|shall|do|would|can) (?:we|i|you) (?P<rest>[^?]+)\?$";
+    SHOULD = r"(?i)^(?P<how>where|how|when) should (?P<what>[^?]+?) (?P<rest>(?:be|go|live|stay|work|behave|look|happen|appear|handle|react|belong|respond|fail)\b[^?]*)\?$";
+    RULES = r"(?ix)^(?:never|always|do\ not|don't|prefer|avoid|keep|preserve|refresh|tighten|store|use|treat|leave|reuse|require|allow)\s
+        | \bwe\ (?:must|should|need\ to|never|always)\b";
+    DEFECT = r"(?i)\b(?:fails?|breaks?|crash(?:es)?|hangs?|panics?) (?:because|when|if)\b|\b(?:get|gets|got|is|are) (?:filtered out|dropped|lost|overwritten|skipped|ignored) because\b|\bdangling\b|\bnever (?:reached|called|released|closed|updated|fires)\b";
+    OF_A_BUG = r"(?i)\b(?:root cause|(?:real|actual) (?:bug|cause|problem))\b";
+    PERSONAL = r"(?i)\b(?:always|never|prefer|don't|do not|i (?:like|want|hate)|we want|no need)\b";
+}
+
+/// A title without emphasis and without words that only announce it; a question with its answer becomes a statement.
+pub(super) fn title(statement: &str) -> String {
+    let text = without_emphasis(statement);
+    if let Some((question, answer)) = text.split_once("? ") {
+        return answered(&format!("{question}?"), answer).unwrap_or(text);
+    }
+    let rest = ANNOUNCES.find(&text).map_or("", |found| &text[found.end()..]);
+    if is_clear(rest) { upper_first(rest) } else { text }
+}
+
+/// "Where should jobs be stored?", "In Redis" → "Where jobs should be stored: in Redis"
+fn answered(question: &str, answer: &str) -> Option<String> {
+    if let Some(found) = WHICH.captures(question) {
+        return Some(format!("{}{}: {answer}", upper_first(&found["what"]), &found["rest"]));
+    }
+    if let Some(found) = TO_DO.captures(question) {
+        return Some(format!("{} to {}: {answer}", upper_first(&found["how"]), &found["rest"]));
+    }
+    let found = SHOULD.captures(question)?;
+    Some(format!("{} {} should {}: {answer}", upper_first(&found["how"]), &found["what"], &found["rest"]))
+}
+
+/// A text without the asterisks of emphasis, but for those in code.
+fn without_emphasis(text: &str) -> String {
+    let part = |(at, part): (usize, &str)| match at % 2 {
+        0 => EMPHASIS.replace_all(part, "$1").into_owned(),
+        _ => part.to_owned(),
+    };
+    text.split('`').enumerate().map(part).collect::<Vec<_>>().join("`")
+}
+
+/// What a lesson with this title is, as far as its form says more than the detector knew.
+pub(super) fn kind(kind: UnitType, by_human: bool, title: &str, statement: &str) -> UnitType {
+    let is_rule = RULES.is_match(title);
+    match kind {
+        // What a person says should be, of the code and not of how they like to work.
+        UnitType::Belief if !PERSONAL.is_match(title) => {
+            if title.contains("should") || title.contains("must") {
+                UnitType::Decision
+            } else {
+                UnitType::Concept
+            }
+        }
+        UnitType::Concept if !by_human && is_rule => UnitType::Decision,
+        UnitType::Concept
+            if DEFECT.is_match(title) || OF_A_BUG.is_match(statement) || explains_a_failure(title) =>
+        {
+            UnitType::Bug
+        }
+        kind => kind,
+    }
+}
+
+/// Whether a sentence can be the reason of a statement. A person's reason is kept if it is a sentence at all.
+pub(super) fn is_reason(sentence: &str, by_human: bool) -> bool {
+    if by_human { !UNBEGUN.is_match(sentence) } else { !FRAGMENT.is_match(sentence) && informs(sentence) }
+}
+
+/// A sentence beside a statement as its description, if it is understood alone.
+pub(super) fn beside(sentence: &str) -> Option<&str> {
+    let text = without_lead_in(sentence);
+    (stands_alone(text) && !refers_back(text)).then_some(text)
+}
+
+/// A quotation without what says nothing before and after the statement: praise, steps of the work, an announcement.
+pub(super) fn quote(text: &str, statement: &str) -> String {
+    let is_kept =
+        |sentence: &str| statement.contains(sentence) || sentence.contains(statement) || informs(sentence);
+    let mut rest = text.trim();
+    while let Some((first, others)) = rest.split_once(". ") {
+        if is_kept(first) {
+            break;
+        }
+        rest = others.trim_start();
+    }
+    while let Some((others, last)) = rest.rsplit_once(". ") {
+        let says = last.chars().any(char::is_alphanumeric);
+        if says && is_kept(last.trim_end_matches('.')) && !last.ends_with(':') {
+            break;
+        }
+        rest = &rest[..=others.len()];
+    }
+    for announcement in [&EXCLAIMS, &ANNOUNCES] {
+        let after = announcement.find(rest).map_or("", |found| &rest[found.end()..]);
+        if after.split_whitespace().count() >= 5 {
+            rest = after;
+        }
+    }
+    upper_first(&OPENS.replace(rest, ""))
+}
+
+/// Whether one text says all that another says.
+pub(super) fn says(text: &str, other: &str) -> bool {
+    canonical(text).contains(&canonical(other))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_title_is_the_statement_and_nothing_around_it() {
+        let check = |statement: &str, expected: &str| assert_eq!(title(statement), expected);
+        check(
+            "The load-bearing fix is subtle: the old pool opened a *second* connection for each read",
+            "The old pool opened a second connection for each read",
+        );
+        check(
+            "The root cause was `chmod` changes only the mode of the link's target",
+            "`chmod` changes only the mode of the link's target",
+        );
+        // Without the words before the colon it would say something else.
+        check(
+            "On macOS: `realpath` does not change the case",
+            "On macOS: `realpath` does not change the case",
+        );
+        check("The glob `*.rs` and *.toml are watched", "The glob `*.rs` and *.toml are watched");
+    }
+
+    #[test]
+    fn a_question_and_its_answer_are_a_statement() {
+        let check = |asked: &str, expected: &str| assert_eq!(title(asked), expected);
+        check("Where should jobs be stored? In SQLite", "Where jobs should be stored: In SQLite");
+        check("How should we retry? With a backoff", "How to retry: With a backoff");
+        check("Which token do you want to use for the tap? An app's", "Token for the tap: An app's");
+        check("Are errors shown inline? Yes, below", "Are errors shown inline? Yes, below");
+    }
+
+    #[test]
+    fn a_quotation_begins_and_ends_with_what_is_said() {
+        let statement = "the worker holds its lease while it sleeps";
+        let check = |text: &str, expected: &str| assert_eq!(quote(text, statement), expected);
+        check(
+            "Found it! Root cause: the worker holds its lease while it sleeps. Let me fix that.",
+            "The worker holds its lease while it sleeps.",
+        );
+        check(
+            "However, the worker holds its lease while it sleeps. ---",
+            "The worker holds its lease while it sleeps.",
+        );
+    }
+
+    #[test]
+    fn the_form_of_a_statement_tells_its_type() {
+        let of = |known: UnitType, by_human: bool, title: &str| kind(known, by_human, title, title);
+        assert_eq!(
+            of(UnitType::Concept, false, "Preserve unknown hooks in the settings"),
+            UnitType::Decision
+        );
+        assert_eq!(
+            of(UnitType::Concept, false, "The hook fails because it runs the tests of old clones"),
+            UnitType::Bug
+        );
+        assert_eq!(of(UnitType::Belief, true, "Each report should name its source"), UnitType::Decision);
+        assert_eq!(of(UnitType::Belief, true, "Never squash the commits of others"), UnitType::Belief);
+        assert_eq!(of(UnitType::Belief, true, "The watcher only sees the first folder"), UnitType::Concept);
+    }
+}
