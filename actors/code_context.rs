@@ -48,7 +48,9 @@ impl CodeContext {
 
     /// Why the unit in a file of the brain may no longer hold, in words.
     pub fn staleness(&self, unit_path: &str) -> Option<String> {
-        let unit = self.read(unit_path)?;
+        // Few units have either key, and to parse the others takes most of the time.
+        let has_key = |text: &String| ["stale_after", "sha256"].iter().any(|key| text.contains(key));
+        let unit = parse(self.text(unit_path).filter(has_key)?, unit_path)?;
         self.staleness_of(&unit)
     }
 
@@ -65,8 +67,11 @@ impl CodeContext {
 
     /// A unit of the work tree. One that is not there is served from the default branch, and says nothing here.
     fn read(&self, unit_path: &str) -> Option<Unit> {
-        let text = std::fs::read_to_string(self.root.join(unit_path)).ok()?;
-        Document::parse(text).ok()?.unit(unit_path).ok()
+        parse(self.text(unit_path)?, unit_path)
+    }
+
+    fn text(&self, unit_path: &str) -> Option<String> {
+        std::fs::read_to_string(self.root.join(unit_path)).ok()
     }
 
     /// The units that are about these files by their scope, the most important first.
@@ -117,4 +122,8 @@ impl CodeContext {
         let is_inside = !path.is_empty() && path.split('/').all(|part| !matches!(part, "" | "." | ".."));
         is_inside.then_some(path)
     }
+}
+
+fn parse(text: String, unit_path: &str) -> Option<Unit> {
+    Document::parse(text).ok()?.unit(unit_path).ok()
 }

@@ -98,6 +98,11 @@ impl Subject {
 
     /// Whether a title holds all of the words.
     pub(crate) fn is_in(&self, title: &str) -> bool {
+        // Most titles do not, and to analyse one takes longer than to see that.
+        let lower = title.to_lowercase();
+        if !self.words.iter().all(|word| lower.contains(word)) {
+            return false;
+        }
         let title: HashSet<String> = analyse(title).terms.iter().map(|word| word.to_lowercase()).collect();
         self.words.iter().all(|word| title.contains(word))
     }

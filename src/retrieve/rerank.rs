@@ -166,18 +166,10 @@ pub(crate) fn rerank(
         .collect();
     let are_code: Vec<bool> = records.par_iter().map(|chunk| code::is_code(&chunk.text)).collect();
     let form = (!query.without.contains(&Signal::Form)).then(|| AnswerForm::of(&query.text));
-    let (mut matches, mut forms) = (Vec::new(), Vec::new());
-    // Other threads look at the texts while this one reads what else it needs of the index.
+    let mut matches = Vec::new();
+    // Other threads look at the words while this one reads what else it needs of the index.
     let read = rayon::in_place_scope(|scope| {
-        scope.spawn(|_| {
-            matches = query_terms.matches(&texts, &beside, token_model);
-            let prose = form.as_ref().map(|form| {
-                records.iter().zip(&are_code).map(|(record, is_code)| {
-                    if *is_code { Form::default() } else { form.of_passage(&record.text) }
-                })
-            });
-            forms = prose.map_or_else(|| vec![Form::default(); records.len()], Iterator::collect);
-        });
+        scope.spawn(|_| matches = query_terms.matches(&texts, &beside, token_model));
         let late = token_similarities(snapshot, query, by_words, &records, &are_code, token_model)?;
         let mut units: HashMap<UnitId, Option<UnitRecord>> = HashMap::new();
         for record in &records {
@@ -185,9 +177,13 @@ pub(crate) fn rerank(
                 units.insert(record.unit.clone(), snapshot.unit(&record.unit)?);
             }
         }
-        Ok::<_, Error>((late, units))
+        let forms = records.iter().zip(&are_code).map(|(record, is_code)| match &form {
+            Some(form) if !is_code => form.of_passage(&record.text),
+            _ => Form::default(),
+        });
+        Ok::<_, Error>((late, units, forms.collect::<Vec<_>>()))
     });
-    let (late, units) = read?;
+    let (late, units, forms) = read?;
     let cosine = |row| vector.and_then(|vector| snapshot.similarity(row, vector)).unwrap_or(0.0);
     let cosines: Vec<f64> = rows.iter().map(|row| cosine(*row)).collect();
     let cosine_ranks = ranks(&cosines);
