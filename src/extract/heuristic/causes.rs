@@ -4,12 +4,11 @@ use knowledge::UnitType;
 use knowledge::text::one_line;
 
 use super::command;
-use super::detection::{
-    Detection, Detections, evidence_at, fits_title, lower_first, quote_utterance, upper_first,
-};
+use super::detection::{Detection, Detections, evidence_at, fits_title, quote_utterance};
 use super::rules;
 use super::session::{CommandRun, Session, Utterance};
 use super::standalone;
+use super::wording::{lower_first, upper_first};
 use crate::sentences::{self, regexes};
 
 regexes! {

@@ -7,8 +7,9 @@ use knowledge::UnitType;
 use knowledge::text::one_line;
 use transcript::{ChoiceOption, EventKind};
 
-use super::detection::{Detection, Detections, evidence_at, lower_first, upper_first};
+use super::detection::{Detection, Detections, evidence_at};
 use super::session::Session;
+use super::wording::{lower_first, upper_first};
 use crate::sentences::regexes;
 
 regexes! {

@@ -2,9 +2,10 @@
 
 use knowledge::UnitType;
 
-use super::detection::{Detection, Detections, quote_utterance, upper_first};
+use super::detection::{Detection, Detections, quote_utterance};
 use super::rules;
 use super::session::{Session, Utterance};
+use super::wording::upper_first;
 use crate::sentences::{self, regexes};
 
 regexes! {

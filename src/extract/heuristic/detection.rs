@@ -5,6 +5,7 @@ use knowledge::{Candidate, Evidence, Rejected, UnitType};
 
 use super::session::{Session, Utterance};
 use super::standalone::{self, informs};
+use super::wording::{as_sentence, upper_first};
 use super::{vocabulary, wording};
 use crate::sentences;
 
@@ -274,28 +275,6 @@ pub(super) fn make_title(statement: &str) -> String {
     upper_first(text.trim_matches(['.', ',', ';', ':', '!', '?', ' ', '—', '–']))
 }
 
-/// Capitalises a text, unless it begins with a name.
-pub(super) fn upper_first(text: &str) -> String {
-    // A name at the start keeps its case: `io-ts`, `utf8`, `main.rs`.
-    let first =
-        text.split_whitespace().next().unwrap_or_default().trim_end_matches([',', ':', ';', '.', '\'']);
-    if first.contains(|c: char| !c.is_alphabetic() && c != '\'') {
-        return text.to_owned();
-    }
-    let mut chars = text.chars();
-    chars.next().map_or_else(String::new, |first| first.to_uppercase().chain(chars).collect())
-}
-
-/// Makes the first letter lower case, unless it begins an acronym.
-pub(super) fn lower_first(text: &str) -> String {
-    let mut chars = text.chars();
-    let second_is_lower = text.chars().nth(1).is_some_and(|c| c.is_lowercase() || c == ' ');
-    match chars.next() {
-        Some(first) if second_is_lower => first.to_lowercase().chain(chars).collect(),
-        _ => text.to_owned(),
-    }
-}
-
 /// The longest sentence of a text besides a statement that says something. Only the next one may begin with "it" or the like.
 fn other_sentence<'t>(text: &'t str, statement: &str) -> Option<&'t str> {
     let is_of_statement = |sentence: &str| statement.contains(sentence) || sentence.contains(statement);
@@ -314,17 +293,4 @@ fn other_sentence<'t>(text: &'t str, statement: &str) -> Option<&'t str> {
 
 fn first_line(text: &str) -> &str {
     text.lines().next().unwrap_or_default().trim_end_matches(['.', ':'])
-}
-
-/// Capitalises a text and ends it with a full stop where it needs one.
-pub(super) fn as_sentence(text: &str) -> String {
-    let text = text.trim();
-    if text.is_empty()
-        || text.ends_with(['.', '!', '?', '`', ':']) && !text.ends_with('`')
-        || text.ends_with("```")
-    {
-        upper_first(text)
-    } else {
-        format!("{}.", upper_first(text.trim_end_matches([',', ';'])))
-    }
 }

@@ -3,9 +3,10 @@
 use knowledge::UnitType;
 use knowledge::text::one_line;
 
-use super::detection::{Detection, Detections, evidence_at, lower_first, quote_utterance, upper_first};
+use super::detection::{Detection, Detections, evidence_at, quote_utterance};
 use super::rules;
 use super::session::Session;
+use super::wording::{lower_first, upper_first};
 use crate::sentences::{self, regexes};
 
 regexes! {

@@ -5,8 +5,9 @@
 
 use knowledge::UnitType;
 
-use super::detection::{Detection, Detections, lower_first, quote_utterance, upper_first};
+use super::detection::{Detection, Detections, quote_utterance};
 use super::session::{Session, Utterance};
+use super::wording::{lower_first, upper_first};
 use crate::sentences::{self, regexes};
 
 regexes! {

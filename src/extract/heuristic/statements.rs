@@ -4,9 +4,10 @@
 
 use knowledge::UnitType;
 
-use super::detection::{Detection, Detections, fits_title, quote_utterance, upper_first};
+use super::detection::{Detection, Detections, fits_title, quote_utterance};
 use super::session::{Session, Utterance};
 use super::standalone::{WORDS, explains_a_failure, stands_alone, without_lead_in};
+use super::wording::upper_first;
 use super::{causes, decisions, rules};
 use crate::sentences::{self, regexes};
 

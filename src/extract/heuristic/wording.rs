@@ -3,17 +3,18 @@
 use knowledge::UnitType;
 use knowledge::text::canonical;
 
-use super::detection::upper_first;
 use super::standalone::{explains_a_failure, informs, is_clear, refers_back, stands_alone, without_lead_in};
 use crate::sentences::regexes;
 
 regexes! {
     EMPHASIS = r"\*{1,2}([^\s*](?:[^*]*[^\s*])?)\*{1,2}";
-    // Announces a statement and says nothing of it: "The load-bearing fix is subtle:", "Root cause of the loop:".
+    // Announces a statement: "The load-bearing fix is subtle:", "Root cause:".
     ANNOUNCES = r"(?ix)^(?:
         [^`:]{0,60}\b(?:bug|issue|problem|cause|culprit|fix|finding|insight|lesson|reason|catch|gotcha|caveat|clear|good|subtle|interesting|article|reinforces|says|shows|confirms|explains)\b[^`:]{0,25}:\s+
       | the\ (?:root|real|actual|underlying|key|important|main)\ (?:cause|problem|issue|bug|insight|point|finding|thing)\ (?:here\ )?(?:is|was)\ (?:that\ )?
     )";
+    // An announcement that says what the statement is about: "Root cause of the loop:".
+    NAMES_SUBJECT = r"(?i)\b(?:of|for|in|on|with|when|where|to|at|from|about|without)\s";
     // What somebody exclaims before a statement: "Found it!"
     EXCLAIMS = r"^[^`.!?]{1,30}!\s+";
     // A word that ties a sentence to the one before it.
@@ -32,14 +33,25 @@ regexes! {
     PERSONAL = r"(?i)\b(?:always|never|prefer|don't|do not|i (?:like|want|hate)|we want|no need)\b";
 }
 
+/// Fewer words are no quotation.
+const QUOTED_WORDS_MIN: usize = 5;
+
 /// A title without emphasis and without words that only announce it; a question with its answer becomes a statement.
 pub(super) fn title(statement: &str) -> String {
     let text = without_emphasis(statement);
     if let Some((question, answer)) = text.split_once("? ") {
         return answered(&format!("{question}?"), answer).unwrap_or(text);
     }
-    let rest = ANNOUNCES.find(&text).map_or("", |found| &text[found.end()..]);
-    if is_clear(rest) { upper_first(rest) } else { text }
+    match announced(&text).filter(|rest| is_clear(rest)) {
+        Some(rest) => upper_first(rest),
+        None => text,
+    }
+}
+
+/// What follows an announcement that says nothing of it.
+fn announced(text: &str) -> Option<&str> {
+    let found = ANNOUNCES.find(text).filter(|found| !NAMES_SUBJECT.is_match(found.as_str()))?;
+    Some(&text[found.end()..])
 }
 
 /// "Where should jobs be stored?", "In Redis" → "Where jobs should be stored: in Redis"
@@ -114,18 +126,50 @@ pub(super) fn quote(text: &str, statement: &str) -> String {
         }
         rest = &rest[..=others.len()];
     }
-    for announcement in [&EXCLAIMS, &ANNOUNCES] {
-        let after = announcement.find(rest).map_or("", |found| &rest[found.end()..]);
-        if after.split_whitespace().count() >= 5 {
-            rest = after;
-        }
-    }
+    let is_long = |after: &&str| after.split_whitespace().count() >= QUOTED_WORDS_MIN;
+    rest = EXCLAIMS.find(rest).map(|found| &rest[found.end()..]).filter(is_long).unwrap_or(rest);
+    rest = announced(rest).filter(is_long).unwrap_or(rest);
     upper_first(&OPENS.replace(rest, ""))
 }
 
 /// Whether one text says all that another says.
 pub(super) fn says(text: &str, other: &str) -> bool {
     canonical(text).contains(&canonical(other))
+}
+
+/// Capitalises a text, unless it begins with a name.
+pub(super) fn upper_first(text: &str) -> String {
+    // A name at the start keeps its case: `io-ts`, `utf8`, `main.rs`.
+    let first =
+        text.split_whitespace().next().unwrap_or_default().trim_end_matches([',', ':', ';', '.', '\'']);
+    if first.contains(|c: char| !c.is_alphabetic() && c != '\'') {
+        return text.to_owned();
+    }
+    let mut chars = text.chars();
+    chars.next().map_or_else(String::new, |first| first.to_uppercase().chain(chars).collect())
+}
+
+/// Makes the first letter lower case, unless it begins an acronym.
+pub(super) fn lower_first(text: &str) -> String {
+    let mut chars = text.chars();
+    let second_is_lower = text.chars().nth(1).is_some_and(|c| c.is_lowercase() || c == ' ');
+    match chars.next() {
+        Some(first) if second_is_lower => first.to_lowercase().chain(chars).collect(),
+        _ => text.to_owned(),
+    }
+}
+
+/// Capitalises a text and ends it with a full stop where it needs one.
+pub(super) fn as_sentence(text: &str) -> String {
+    let text = text.trim();
+    if text.is_empty()
+        || text.ends_with(['.', '!', '?', '`', ':']) && !text.ends_with('`')
+        || text.ends_with("```")
+    {
+        upper_first(text)
+    } else {
+        format!("{}.", upper_first(text.trim_end_matches([',', ';'])))
+    }
 }
 
 #[cfg(test)]
@@ -144,6 +188,10 @@ mod tests {
             "`chmod` changes only the mode of the link's target",
         );
         // Without the words before the colon it would say something else.
+        check(
+            "The bug in the importer: the cursor is dropped when a page is empty",
+            "The bug in the importer: the cursor is dropped when a page is empty",
+        );
         check(
             "On macOS: `realpath` does not change the case",
             "On macOS: `realpath` does not change the case",
