@@ -33,6 +33,8 @@ regexes! {
     PERSONAL = r"(?i)\b(?:always|never|prefer|don't|do not|i (?:like|want|hate)|we want|no need)\b";
 }
 
+/// Fewer words are an exclamation: "nice".
+const SENTENCE_WORDS_MIN: usize = 3;
 /// Fewer words are no quotation.
 const QUOTED_WORDS_MIN: usize = 5;
 
@@ -110,8 +112,10 @@ pub(super) fn beside(sentence: &str) -> Option<&str> {
 
 /// A quotation without what says nothing before and after the statement: praise, steps of the work, an announcement.
 pub(super) fn quote(text: &str, statement: &str) -> String {
+    let says =
+        |sentence: &str| sentence.split_whitespace().count() >= SENTENCE_WORDS_MIN && informs(sentence);
     let is_kept =
-        |sentence: &str| statement.contains(sentence) || sentence.contains(statement) || informs(sentence);
+        |sentence: &str| statement.contains(sentence) || sentence.contains(statement) || says(sentence);
     let mut rest = text.trim();
     while let Some((first, others)) = rest.split_once(". ") {
         if is_kept(first) {
@@ -120,8 +124,7 @@ pub(super) fn quote(text: &str, statement: &str) -> String {
         rest = others.trim_start();
     }
     while let Some((others, last)) = rest.rsplit_once(". ") {
-        let says = last.chars().any(char::is_alphanumeric);
-        if says && is_kept(last.trim_end_matches('.')) && !last.ends_with(':') {
+        if is_kept(last.trim_end_matches('.')) && !last.ends_with(':') {
             break;
         }
         rest = &rest[..=others.len()];
@@ -215,6 +218,10 @@ mod tests {
         check(
             "Found it! Root cause: the worker holds its lease while it sleeps. Let me fix that.",
             "The worker holds its lease while it sleeps.",
+        );
+        check(
+            "nice. The worker wakes too late, so the worker holds its lease while it sleeps.",
+            "The worker wakes too late, so the worker holds its lease while it sleeps.",
         );
         check(
             "However, the worker holds its lease while it sleeps. ---",
