@@ -385,6 +385,11 @@ impl LineReader {
     /// Reads whether the person approved a plan, and of a refused one what they said; false if the call was about none.
     fn read_decision_on_plan(&mut self, id: &str, failed: bool, text: &str, read: &mut LineContent) -> bool {
         let Some(plan) = self.plans.remove(id) else { return false };
+        read.if_empty = skipped("user/plan");
+        if text.starts_with("<tool_use_error>") {
+            // The person never saw the plan.
+            return true;
+        }
         if !failed {
             let approved = plan::approved_in(text).map(|plan| self.output(plan, ASSISTANT_BYTES_MAX));
             let plan = approved.unwrap_or(plan);

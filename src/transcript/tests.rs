@@ -356,6 +356,15 @@ fn a_plan_approved_within_a_session_is_read_as_one_that_begins_a_session() {
     assert_eq!(approved(serde_json::json!({"plan": "# Retries"}), older), "# Retries");
     let without = read_text(&planned(serde_json::json!({}), "User has approved exiting plan mode.", false));
     assert_eq!(story(&without), <[&str; 0]>::default());
+    assert_eq!(without.counts.own, 0, "it is no line of nugget's");
+}
+
+#[test]
+fn a_plan_that_the_person_never_saw_is_left_out() {
+    let told = "<tool_use_error>You are not in plan mode.</tool_use_error>";
+    let reading = read_text(&planned(serde_json::json!({"plan": "# Retries"}), told, true));
+    assert_eq!(story(&reading), <[&str; 0]>::default());
+    assert_eq!(reading.counts.own, 0);
 }
 
 #[test]

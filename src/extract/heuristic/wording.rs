@@ -21,11 +21,14 @@ regexes! {
     OPENS = r"(?i)^(?:[—–-] *)?(?:(?:so|however|also|ok(?:ay)?|right|yes|interesting(?:ly)?)(?:, | [—–-] | ))?";
     // The rest of a sentence, or what points at another one.
     FRAGMENT = r"(?i)^(?:that|that's|this|these|those|so|but|however|and|or|is|are|was|which|then|also|they)\b";
+    // A sentence whose beginning is missing.
     UNBEGUN = r"(?i)^(?:is|are|was|were|and|or|so|but|which|then)\b";
+    // Questions that are a statement with a few words moved: "Which token should we use?", "Where should it go?".
     WHICH = r"(?ix)^(?:which|what)\ (?P<what>[^?]+?)\ (?:(?:do|would)\ (?:you|we)\ (?:like|want|prefer)(?:\ to\ \w+)?
         | (?:should|shall|do|can)\ (?:we|i)\ (?:use|take|choose|pick|go\ with|have))\b(?P<rest>[^?]*)\?$";
     TO_DO = r"(?i)^(?P<how>where|how|when) (?:should|shall|do|would|can) (?:we|i|you) (?P<rest>[^?]+)\?$";
     SHOULD = r"(?i)^(?P<how>where|how|when) should (?P<what>[^?]+?) (?P<rest>(?:be|go|live|stay|work|behave|look|happen|appear|handle|react|belong|respond|fail)\b[^?]*)\?$";
+    // What is decided, what is broken, and how a person likes to work.
     RULES = r"(?ix)^(?:never|always|do\ not|don't|prefer|avoid|keep|preserve|refresh|tighten|store|use|treat|leave|reuse|require|allow)\s
         | \bwe\ (?:must|should|need\ to|never|always)\b";
     DEFECT = r"(?i)\b(?:fails?|breaks?|crash(?:es)?|hangs?|panics?) (?:because|when|if)\b|\b(?:get|gets|got|is|are) (?:filtered out|dropped|lost|overwritten|skipped|ignored) because\b|\bdangling\b|\bnever (?:reached|called|released|closed|updated|fires)\b";
