@@ -1,9 +1,13 @@
 //! A team's servers under fire: many laptops hand captures over at once while servers are killed, stopped beyond their
-//! lease and replaced, and PostgreSQL itself is killed. Nothing that was acknowledged is lost, doubled or stuck.
+//! lease, cut off from PostgreSQL beyond it, and replaced, and PostgreSQL itself is killed. Nothing that was acknowledged
+//! is lost, doubled or stuck.
+
+mod link;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
@@ -19,6 +23,7 @@ use team_client::{Capture, HandOverError, TeamClient};
 
 use crate::sandbox::{Sandbox, Session};
 use crate::timing::Durations;
+use link::Link;
 
 #[derive(clap::Args)]
 pub(crate) struct TeamArgs {
@@ -43,6 +48,9 @@ pub(crate) struct TeamArgs {
     /// How many servers are stopped until their leases have ended
     #[arg(long, default_value_t = 4)]
     stops: usize,
+    /// How many servers are cut off from PostgreSQL until their leases have ended
+    #[arg(long, default_value_t = 4)]
+    cuts: usize,
     /// How many servers are ended and replaced in an orderly way
     #[arg(long, default_value_t = 4)]
     upgrades: usize,
@@ -72,6 +80,7 @@ enum Fault {
     Kill,
     Postgres,
     Stop,
+    Cut,
     Upgrade,
 }
 
@@ -87,7 +96,7 @@ pub(crate) fn run(args: &TeamArgs, binary: &Path, seed: u64) -> Result<Value> {
     if args.batch {
         sandbox.variables.push(("NUGGET_DELIVERY_BATCH".to_owned(), "weekly".to_owned()));
     }
-    let team = Team::new(sandbox, args, seed)?;
+    let team = Team::new(sandbox, args, database.path(), seed)?;
     let result = team.run(args, postgres, &programs, database.path(), seed);
     if result.is_err() {
         eprintln!("sandbox kept in {}", team.sandbox.path("").display());
@@ -104,9 +113,20 @@ struct Team {
     captures: Vec<(Capture, u64)>,
     /// How many of them are handed over while things break. The others are for takeovers.
     in_storm: usize,
+    /// Each server's way to PostgreSQL.
+    links: Vec<Link>,
     /// The addresses of the servers, which change as they are replaced.
     urls: Mutex<Vec<String>>,
     acknowledged: AtomicUsize,
+}
+
+/// How long the slowest took.
+#[derive(Default)]
+struct Slowest {
+    /// Of the servers that were told to end: until it had ended.
+    upgrade: Duration,
+    /// Of the servers that were cut off: until it was ready again.
+    cut: Duration,
 }
 
 struct ServerProcess {
@@ -122,7 +142,7 @@ impl Drop for ServerProcess {
 }
 
 impl Team {
-    fn new(sandbox: Sandbox, args: &TeamArgs, seed: u64) -> Result<Self> {
+    fn new(sandbox: Sandbox, args: &TeamArgs, database: &Path, seed: u64) -> Result<Self> {
         sandbox.run_ok(&["server", "migrate"])?;
         let mut brains = Vec::new();
         for number in 0..args.brains {
@@ -150,12 +170,15 @@ impl Team {
                 .push((Capture { brain: Some(brain), origin: Some("hook".to_owned()), ..capture }, marker));
         }
         let urls = Mutex::new(vec![String::new(); args.servers]);
+        // The servers of the takeovers have the numbers 0 and 1.
+        let links = (0..args.servers.max(2)).map(|_| Link::new(database)).collect::<Result<_>>()?;
         Ok(Self {
             sandbox,
             brains,
             token,
             captures,
             in_storm: args.captures,
+            links,
             urls,
             acknowledged: AtomicUsize::new(0),
         })
@@ -183,15 +206,16 @@ impl Team {
                 })
                 .collect();
             let chaos = self.break_things(args, &mut servers, postgres, programs, database, seed);
-            let finished = chaos.and_then(|(postgres, slowest_upgrade)| {
+            let finished = chaos.and_then(|(postgres, slowest)| {
                 self.wait_until_done(begun)?;
-                Ok((postgres, slowest_upgrade))
+                Ok((postgres, slowest))
             });
             is_over.store(true, Ordering::SeqCst);
             for client in clients {
                 client.join().map_err(|_| anyhow::anyhow!("a client has crashed"))??;
             }
-            let (postgres, slowest_upgrade) = finished?;
+            let (postgres, slowest) = finished?;
+            let (upgrade, cut) = (slowest.upgrade.as_secs_f64(), slowest.cut.as_secs_f64());
             let seconds = begun.elapsed().as_secs_f64();
             servers.clear();
             let takeovers = self.take_over(&postgres)?;
@@ -199,14 +223,15 @@ impl Team {
             let latencies = latencies.lock().expect("no panic holds it").clone();
             let (p50, p99) = (latencies.percentile(50), latencies.percentile(99));
             println!(
-                "{} captures of {} brains over {} servers in {seconds:.0} s: {} kills, {} of PostgreSQL, {} stops, {} \
-                 upgrades (the slowest {slowest_upgrade:.1} s): 0 lost, 0 doubled, 0 stuck; acknowledged in p50 {p50:.0} ms, p99 {p99:.0} ms",
+                "{} captures of {} brains over {} servers in {seconds:.0} s: {} kills, {} of PostgreSQL, {} stops, {} cuts \
+                 (ready again after at most {cut:.1} s), {} upgrades (the slowest {upgrade:.1} s): 0 lost, 0 doubled, 0 stuck; acknowledged in p50 {p50:.0} ms, p99 {p99:.0} ms",
                 args.captures,
                 args.brains,
                 args.servers,
                 args.kills,
                 args.postgres_kills,
                 args.stops,
+                args.cuts,
                 args.upgrades
             );
             if !takeovers.0.is_empty() {
@@ -221,7 +246,7 @@ impl Team {
             Ok(json!({
                 "takeover": takeovers.summary(),
                 "captures": args.captures, "kills": args.kills, "postgres_kills": args.postgres_kills,
-                "stops": args.stops, "upgrades": args.upgrades, "seconds": seconds,
+                "stops": args.stops, "cuts": args.cuts, "upgrades": args.upgrades, "seconds": seconds,
                 "acknowledged": latencies.summary(),
             }))
         })
@@ -242,7 +267,9 @@ impl Team {
             "--folder",
             &folder,
         ];
-        let mut process = self.sandbox.command(&arguments).stderr(Stdio::piped()).spawn()?;
+        let mut command = self.sandbox.command(&arguments);
+        command.env("NUGGET_DATABASE", self.links[number].url("postgres"));
+        let mut process = command.stderr(Stdio::piped()).spawn()?;
         let stderr = process.stderr.take().context("no stderr")?;
         let server = ServerProcess { process, number };
         let mut lines = BufReader::new(stderr);
@@ -262,6 +289,17 @@ impl Team {
             .open(self.sandbox.path(&format!("server-{number}.log")))?;
         std::thread::spawn(move || std::io::copy(&mut lines, &mut log));
         Ok(server)
+    }
+
+    /// Whether a server says that it is ready.
+    fn is_ready(&self, number: usize) -> Result<bool> {
+        let url = self.urls.lock().expect("no panic holds it")[number].clone();
+        let mut connection = TcpStream::connect(url.trim_start_matches("http://"))?;
+        connection.set_read_timeout(Some(STALL_MAX))?;
+        connection.write_all(b"GET /readyz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")?;
+        let mut status = [0; "HTTP/1.1 200".len()];
+        connection.read_exact(&mut status)?;
+        Ok(status == *b"HTTP/1.1 200")
     }
 
     /// Hands captures over, each to any server, until it is acknowledged.
@@ -303,8 +341,7 @@ impl Team {
         Ok(())
     }
 
-    /// Kills, stops and replaces in a random order. Returns PostgreSQL as it runs at the end, and how long the slowest
-    /// orderly end took.
+    /// Kills, stops, cuts off and replaces in a random order. Returns PostgreSQL as it runs at the end.
     fn break_things(
         &self,
         args: &TeamArgs,
@@ -313,19 +350,20 @@ impl Team {
         programs: &Programs,
         database: &Path,
         seed: u64,
-    ) -> Result<(PrivatePostgres, f64)> {
+    ) -> Result<(PrivatePostgres, Slowest)> {
         let mut random = Rng::with_seed(seed ^ 0x7465_616d);
         let mut faults: Vec<Fault> = Vec::new();
         for (fault, count) in [
             (Fault::Kill, args.kills),
             (Fault::Postgres, args.postgres_kills),
             (Fault::Stop, args.stops),
+            (Fault::Cut, args.cuts),
             (Fault::Upgrade, args.upgrades),
         ] {
             faults.extend(std::iter::repeat_n(fault, count));
         }
         random.shuffle(&mut faults);
-        let mut slowest = Duration::ZERO;
+        let mut slowest = Slowest::default();
         for fault in faults {
             std::thread::sleep(Duration::from_millis(random.u64(BETWEEN_MS)));
             let server = random.usize(..servers.len());
@@ -342,6 +380,18 @@ impl Team {
                     std::thread::sleep(LEASE + Duration::from_millis(1_500));
                     kill_process(process, Signal::CONT)?;
                 }
+                Fault::Cut => {
+                    let number = servers[server].number;
+                    self.links[number].cut();
+                    std::thread::sleep(LEASE + Duration::from_millis(1_500));
+                    self.links[number].mend(random.bool());
+                    let begun = Instant::now();
+                    while !self.is_ready(number)? {
+                        ensure!(begun.elapsed() < RESTART_MAX, "server {number} is not ready after a cut");
+                        std::thread::sleep(Duration::from_millis(20));
+                    }
+                    slowest.cut = slowest.cut.max(begun.elapsed());
+                }
                 Fault::Upgrade => {
                     let number = servers[server].number;
                     let begun = Instant::now();
@@ -354,7 +404,7 @@ impl Team {
                         std::thread::sleep(Duration::from_millis(20));
                     };
                     ensure!(ended.success(), "server {number} was told to end, and ended with {ended}");
-                    slowest = slowest.max(begun.elapsed());
+                    slowest.upgrade = slowest.upgrade.max(begun.elapsed());
                     servers[server] = self.start(number)?;
                 }
                 Fault::Postgres => {
@@ -366,7 +416,7 @@ impl Team {
                 }
             }
         }
-        Ok((postgres, slowest.as_secs_f64()))
+        Ok((postgres, slowest))
     }
 
     /// Kills a server while it pushes, and takes the time until another one has claimed its capture.
