@@ -46,17 +46,13 @@ impl ShownAnswer {
             let drawn = data.candidates.iter().find(|candidate| candidate.id == *id);
             drawn.filter(|_| data.is_drawn).map_or(1.0, |candidate| candidate.propensity)
         };
-        let shown = answer.units.iter().map(|unit| {
-            let passages: usize = unit.passages.iter().map(|passage| passage.tokens).sum();
-            // The header's share is about that of the summary and the id.
-            let kind = if unit.is_memory() { ShownKind::Memory } else { ShownKind::Unit };
-            (kind, &unit.id, passages + (unit.summary.len() + unit.id.as_str().len()) / 4, false)
+        let is_memory =
+            |id: &knowledge::UnitId| answer.units.iter().any(|unit| unit.id == *id && unit.is_memory());
+        let shown = answer.shown().map(|(id, tokens)| {
+            (if is_memory(id) { ShownKind::Memory } else { ShownKind::Unit }, id, tokens, false)
         });
-        let about_files = answer.about_files.iter();
-        let about_files = about_files.map(|unit| (ShownKind::Unit, &unit.id, unit.detail.len() / 4, false));
         let withheld = data.withheld.iter().map(|(id, _, tokens)| (ShownKind::Unit, id, *tokens, true));
         let items: Vec<Shown> = shown
-            .chain(about_files)
             .chain(withheld)
             .enumerate()
             .map(|(rank, (kind, id, tokens, is_withheld))| Shown {
@@ -84,12 +80,10 @@ impl ShownAnswer {
 }
 
 impl ShownAnswer {
-    /// Units with their texts, in the order shown.
-    pub(crate) fn of_units(units: &[(knowledge::UnitId, String)], tool_use: Option<String>) -> Self {
-        let item = |(rank, (id, text)): (usize, &(knowledge::UnitId, String))| {
-            Shown::unit(id.as_str(), rank, text.len() / 4, false)
-        };
-        let items = units.iter().enumerate().map(item).collect();
+    /// Units with about how many tokens each takes, in the order shown.
+    pub(crate) fn of_units(units: Vec<(String, usize)>, tool_use: Option<String>) -> Self {
+        let units = units.into_iter().enumerate();
+        let items = units.map(|(rank, (id, tokens))| Shown::unit(&id, rank, tokens, false)).collect();
         Self { tool_use, at: Timestamp::now(), items, question: None }
     }
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use index::{Index, Mode, Report};
-use knowledge::{CountTokens as _, UnitId};
+use knowledge::CountTokens as _;
 use queue::Queue;
 use ractor::{Actor, ActorRef};
 use retrieve::{Answer, Query};
@@ -280,10 +280,10 @@ impl Service {
         let _ = tokio::time::timeout(RECORD_PATIENCE, recording).await;
     }
 
-    /// Records that a session is shown units that no question found, as a fact recalled by its key: their ids, each with
-    /// its text. As [`record_shown`](Self::record_shown).
-    pub async fn record_units(&self, units: &[(UnitId, String)], tool_use: Option<String>) {
-        let Some(learned) = &self.learned else { return };
+    /// Records that a session is shown units that no question here found, as a fact recalled by its key, or the units of a
+    /// team server's answer: their ids, each with about how many tokens it takes. As [`record_shown`](Self::record_shown).
+    pub async fn record_units(&self, units: Vec<(String, usize)>, tool_use: Option<String>) {
+        let Some(learned) = self.learned.as_ref().filter(|_| !units.is_empty()) else { return };
         let shown = ShownAnswer::of_units(units, tool_use);
         let learned = Arc::clone(learned);
         let recording = tokio::task::spawn_blocking(move || learned.record(shown));

@@ -1,19 +1,20 @@
 //! A team's server through the real binary, and what a laptop does while it cannot be reached.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::{TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::{Arc, Mutex};
 
+use queue::{Queue, Shown, ShownBy};
 use rustls::pki_types::PrivateKeyDer;
 use serde_json::json;
 use team::private_postgres::PrivatePostgres;
 use team_client::Login;
 use tokio_rustls::TlsAcceptor;
 
-use crate::mcp::Client;
+use crate::mcp::{Client, text};
 use crate::support::http::{read_request, serve_connections};
 use crate::support::{Sandbox, fixture, unused_address};
 
@@ -37,10 +38,14 @@ fn stderr_of(sandbox: &Sandbox, code: i32, arguments: &[&str]) -> String {
 
 /// Logs in to a server that does not exist, as if it had existed once.
 fn log_in(sandbox: &Sandbox) {
+    log_in_to(sandbox, unused_address());
+}
+
+fn log_in_to(sandbox: &Sandbox, address: SocketAddr) {
     // Makes the state folder.
     sandbox.ok(["retry", "--all"]);
     let login = Login {
-        url: format!("http://{}", unused_address()),
+        url: format!("http://{address}"),
         brain: "payments".to_owned(),
         subject: "ada".to_owned(),
         token: "ngt_example".to_owned(),
@@ -137,6 +142,37 @@ fn a_question_is_answered_here_while_the_server_cannot_be_reached() {
         let text = answer["result"]["content"][0]["text"].as_str().unwrap();
         assert!(text.contains("6543") && text.contains(why), "{text}");
     }
+}
+
+#[test]
+fn what_a_teams_server_shows_a_session_is_recorded_on_its_machine() {
+    let sandbox = Sandbox::with_brain();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    log_in_to(&sandbox, listener.local_addr().unwrap());
+    let answer = json!({ "jsonrpc": "2.0", "id": 1, "result": {
+        "content": [{ "type": "text", "text": "From the team's server." }],
+        "_meta": { "nugget/shown": [{ "id": "pool-size", "tokens": 80 }, { "id": "retry-budget", "tokens": 40 }] },
+    }});
+    let serve = move |stream: TcpStream| {
+        let (mut answers, answer) = (stream.try_clone()?, answer.to_string());
+        let mut reader = BufReader::new(stream);
+        while read_request(&mut reader)?.is_some() {
+            write!(answers, "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{answer}", answer.len())?;
+        }
+        Ok(())
+    };
+    serve_connections(listener, || false, serve);
+    let mut client = Client::start_with(&sandbox, &[]);
+    client.initialize();
+    let meta = json!({ "claudecode/toolUseId": "toolu_9" });
+    let answer = client.call(1, json!({ "task_description": "the pool's size" }), Some(meta));
+    assert_eq!(text(&answer), "From the team's server.");
+    assert!(client.close().success());
+    let shown = Queue::open(&sandbox.state().join("queue.db")).unwrap().showings(0, 10).unwrap();
+    let [(_, showing)] = &shown[..] else { panic!("{shown:?}") };
+    assert_eq!((showing.by, showing.tool_use.as_deref()), (ShownBy::Tool, Some("toolu_9")));
+    let units = [Shown::unit("pool-size", 0, 80, false), Shown::unit("retry-budget", 1, 40, false)];
+    assert_eq!(showing.items, units);
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use rmcp::model::JsonObject;
-use team_client::{CurrentServer, HandOverError};
+use team_client::{CurrentServer, HandOverError, TeamAnswer};
 
 /// How long the server may take for an answer. An answer from this machine takes a hundredth of it.
 const BUDGET: Duration = Duration::from_millis(1500);
@@ -32,7 +32,7 @@ impl ServerLink {
     }
 
     /// The answer of the team's server.
-    pub(crate) async fn ask(&self, arguments: &JsonObject) -> Result<String, AskedHere> {
+    pub(crate) async fn ask(&self, arguments: &JsonObject) -> Result<TeamAnswer, AskedHere> {
         let server = match self.server.get() {
             Ok(Some(server)) => server,
             Ok(None) => return Err(AskedHere { why: String::new() }),

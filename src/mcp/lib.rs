@@ -44,6 +44,7 @@ use rmcp::model::{
 use rmcp::service::{RequestContext, ServerInitializeError};
 use rmcp::{ErrorData, Peer, RoleServer, ServerHandler, ServiceExt as _, tool, tool_handler, tool_router};
 use serde_json::{Value, json};
+use team_client::TeamAnswer;
 use tokio::sync::Mutex;
 use tokio::task::AbortHandle;
 
@@ -271,7 +272,11 @@ impl Nugget {
         let tool_use = context.meta.get(TOOL_USE).and_then(Value::as_str).map(str::to_owned);
         self.run(context, move |served| async move {
             let from_here = match served.server.ask(&arguments).await {
-                Ok(answer) => return Ok(answer),
+                Ok(TeamAnswer { text, shown }) => {
+                    let shown = shown.into_iter().map(|unit| (unit.id, unit.tokens)).collect();
+                    served.service.record_units(shown, tool_use).await;
+                    return Ok(text);
+                }
                 Err(AskedHere { why }) => why,
             };
             let answer = served.answer(task, listener, tool_use).await;
@@ -674,8 +679,8 @@ impl ServedBrain {
             tokio::task::spawn_blocking(recall).await.map_err(|_| "recalling it has crashed".to_owned())?;
         let fact = fact.map_err(|error| error_chain(&error))?;
         if let Some(fact) = &fact {
-            let shown = [(fact.id.clone(), format!("{} {}", fact.key, fact.value))];
-            self.service.record_units(&shown, tool_use).await;
+            let shown = vec![(fact.id.as_str().to_owned(), (fact.key.len() + fact.value.len()) / 4)];
+            self.service.record_units(shown, tool_use).await;
         }
         Ok(notes::recalled(&key, fact.as_ref()))
     }

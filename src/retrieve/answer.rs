@@ -102,6 +102,18 @@ pub struct LeftOut {
     pub why: &'static str,
 }
 
+impl Answer {
+    /// The units and memories that the text shows, in its order, each with about how many tokens it takes.
+    pub fn shown(&self) -> impl Iterator<Item = (&UnitId, usize)> {
+        let units = self.units.iter().map(|unit| {
+            let passages: usize = unit.passages.iter().map(|passage| passage.tokens).sum();
+            // The header's share is about that of the summary and the id.
+            (&unit.id, passages + (unit.summary.len() + unit.id.as_str().len()) / 4)
+        });
+        units.chain(self.about_files.iter().map(|unit| (&unit.id, unit.detail.len() / 4)))
+    }
+}
+
 /// [`Answer::reranked_by`] if no model decided the order.
 pub const LOCAL: &str = "local";
 

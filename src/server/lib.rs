@@ -45,6 +45,7 @@ pub use parts::{
     Health, Identity, Metric, NewCapture, Parts, QuestionError, Questions, Scope, TokenHash, Unavailable,
 };
 pub use settings::{JwtSettings, Limits, Rate, Settings, TlsFiles};
+pub use team_client::{ShownUnit, TeamAnswer};
 
 use crate::jwt::JwtVerifier;
 use crate::shared::Shared;

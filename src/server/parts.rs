@@ -8,7 +8,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::{Map, Value};
-use team_client::CaptureKey;
+use team_client::{CaptureKey, TeamAnswer};
 
 use mcp::context_tool::Task;
 
@@ -252,11 +252,11 @@ pub enum QuestionError {
 
 /// Answers questions.
 pub trait Questions: Send + Sync {
-    /// The text that answers a task, from one of the identity's brains and nothing else.
+    /// The answer to a task, from one of the identity's brains and nothing else.
     ///
     /// # Errors
     /// [`QuestionError`] becomes an error of the tool.
-    fn answer(&self, identity: &Identity, brain: &Brain, task: &Task) -> Result<String, QuestionError>;
+    fn answer(&self, identity: &Identity, brain: &Brain, task: &Task) -> Result<TeamAnswer, QuestionError>;
 }
 
 /// A number for `/metrics`.

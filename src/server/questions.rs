@@ -19,12 +19,15 @@ use mcp::message;
 use rmcp::handler::server::router::tool::ToolRouter;
 use rmcp::handler::server::wrapper::Parameters;
 use rmcp::model::{
-    CallToolResult, ContentBlock, ErrorCode, Implementation, JsonObject, ServerCapabilities, ServerConfig,
+    CallToolResult, ContentBlock, ErrorCode, Implementation, JsonObject, MetaObject, ServerCapabilities,
+    ServerConfig,
 };
 use rmcp::service::RequestContext;
 use rmcp::transport::streamable_http_server::session::never::NeverSessionManager;
 use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
 use rmcp::{ErrorData, RoleServer, ServerHandler, tool, tool_handler, tool_router};
+use serde_json::json;
+use team_client::{SHOWN, TeamAnswer};
 use tracing::Instrument as _;
 
 use crate::bearer::Caller;
@@ -209,7 +212,11 @@ impl Tools {
         // Never so: the handler of the address puts it there.
         let asked = asked.ok_or_else(|| ErrorData::internal_error("the request has no brain", None))?;
         Ok(match asked.answer(task).await {
-            Ok(text) => CallToolResult::success(vec![ContentBlock::text(text)]),
+            Ok(TeamAnswer { text, shown }) => {
+                let mut result = CallToolResult::success(vec![ContentBlock::text(text)]);
+                result.meta = Some(MetaObject(JsonObject::from_iter([(SHOWN.to_owned(), json!(shown))])));
+                result
+            }
             Err(sentence) => CallToolResult::error(vec![ContentBlock::text(sentence)]),
         })
     }
@@ -217,7 +224,7 @@ impl Tools {
 
 impl Asked {
     /// The answer to a task. An error is a sentence for the client's model.
-    async fn answer(self, task: Task) -> Result<String, String> {
+    async fn answer(self, task: Task) -> Result<TeamAnswer, String> {
         let event = self.caller.audit_event(Action::Ask, Some(self.brain.id));
         let identity = Arc::clone(&self.caller.identity);
         let asking = move |parts: &Parts| {
@@ -225,7 +232,7 @@ impl Asked {
             parts.questions.answer(&identity, &self.brain, &task)
         };
         match self.shared.call(Step::Question, asking).await {
-            Ok(Ok(text)) => Ok(text),
+            Ok(Ok(answer)) => Ok(answer),
             Ok(Err(QuestionError::NotReady(sentence))) => Err(sentence),
             Ok(Err(QuestionError::Unavailable(error))) => {
                 let problem = crate::shared::unavailable(&error);

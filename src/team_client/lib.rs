@@ -14,6 +14,7 @@
 #![warn(missing_docs)]
 #![warn(clippy::missing_errors_doc)]
 
+mod answer;
 mod capture;
 mod login;
 
@@ -26,6 +27,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
+pub use answer::{SHOWN, ShownUnit, TeamAnswer};
 pub use capture::{Capture, CaptureFault, CaptureKey, FORMAT};
 pub use login::{CurrentServer, FILE_NAME as LOGIN_FILE, Login, LoginError, TeamServer};
 
@@ -169,7 +171,7 @@ impl TeamClient {
         read_json(&send(request.timeout(HAND_OVER_DEADLINE).json(capture)).await?)
     }
 
-    /// Calls the server's tool with `arguments` about a brain, and returns its text.
+    /// Calls the server's tool with `arguments` about a brain.
     ///
     /// # Errors
     /// [`HandOverError::Refused`] if the arguments are wrong, [`HandOverError::Retry`] with the tool's sentence if it
@@ -179,7 +181,7 @@ impl TeamClient {
         brain: &str,
         arguments: &Map<String, Value>,
         deadline: Duration,
-    ) -> Result<String, HandOverError> {
+    ) -> Result<TeamAnswer, HandOverError> {
         let call = json!({
             "jsonrpc": "2.0",
             "id": 1,
@@ -202,7 +204,7 @@ impl TeamClient {
             .header("mcp-method", "tools/call")
             .header("mcp-name", TOOL)
             .json(&call);
-        read_json::<RpcResponse>(&send(request).await?)?.into_text()
+        read_json::<RpcResponse>(&send(request).await?)?.into_answer()
     }
 
     fn request(&self, method: Method, path: &[&str]) -> Result<RequestBuilder, HandOverError> {
@@ -285,6 +287,8 @@ struct ToolResult {
     content: Vec<Content>,
     #[serde(default, rename = "isError")]
     is_error: bool,
+    #[serde(default, rename = "_meta")]
+    meta: Map<String, Value>,
 }
 
 #[derive(Deserialize)]
@@ -299,7 +303,7 @@ struct RpcError {
 }
 
 impl RpcResponse {
-    fn into_text(self) -> Result<String, HandOverError> {
+    fn into_answer(self) -> Result<TeamAnswer, HandOverError> {
         let Some(result) = self.result else {
             let message = self.error.map(|error| error.message);
             let why = message.unwrap_or_else(|| "the team server's answer has no result".to_owned());
@@ -307,7 +311,10 @@ impl RpcResponse {
         };
         let texts: Vec<_> = result.content.into_iter().map(|content| content.text).collect();
         let text = texts.join("\n");
-        if result.is_error { Err(retry(None, text)) } else { Ok(text) }
+        if result.is_error {
+            return Err(retry(None, text));
+        }
+        Ok(TeamAnswer { text, shown: answer::read_shown(&result.meta) })
     }
 }
 

@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use mcp::context_tool::Task;
 use once_cell::sync::OnceCell;
 use retrieve::{OutputFilter, Review};
-use server::{Brain, Identity, QuestionError};
+use server::{Brain, Identity, QuestionError, ShownUnit, TeamAnswer};
 use team::{BrainId, TeamStore};
 
 use crate::Settings;
@@ -48,7 +48,7 @@ impl TeamQuestions {
 }
 
 impl server::Questions for TeamQuestions {
-    fn answer(&self, _: &Identity, brain: &Brain, task: &Task) -> Result<String, QuestionError> {
+    fn answer(&self, _: &Identity, brain: &Brain, task: &Task) -> Result<TeamAnswer, QuestionError> {
         let mut query = task.clone().into_query(self.limit, self.budget_tokens, Timestamp::now());
         match self.embedder().and_then(|embedder| embedder.embed_query(&query.text)) {
             Ok(embedding) => (query.vector, query.tokens) = (Some(embedding.vector), embedding.tokens),
@@ -70,6 +70,7 @@ impl server::Questions for TeamQuestions {
                 "The team's brain is being indexed for the first time: ask again in a moment.".to_owned(),
             ));
         }
-        Ok(retrieve::render(&answer))
+        let shown = answer.shown().map(|(unit, tokens)| ShownUnit { id: unit.as_str().to_owned(), tokens });
+        Ok(TeamAnswer { text: retrieve::render(&answer), shown: shown.collect() })
     }
 }

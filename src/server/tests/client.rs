@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
-use team_client::{HandOverError, TeamClient};
+use team_client::{HandOverError, ShownUnit, TeamClient};
 
 use crate::support::*;
 
@@ -27,7 +27,8 @@ async fn a_client_hands_over_and_asks() {
     let again = client.hand_over(&capture("c1")).await.unwrap();
     assert!(first.new && !again.new && first.id == again.id);
     let answer = client.ask("alpha", &arguments("who?"), DEADLINE).await.unwrap();
-    assert_eq!(answer, format!("{ALPHA_MARK}: who?"));
+    assert_eq!(answer.text, format!("{ALPHA_MARK}: who?"));
+    assert_eq!(answer.shown, [ShownUnit { id: "alpha-unit".to_owned(), tokens: 12 }]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -9,7 +9,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 use server::*;
-use team_client::{Capture, CaptureKey};
+use team_client::{Capture, CaptureKey, ShownUnit, TeamAnswer};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
@@ -158,7 +158,7 @@ impl Captures for Memory {
 }
 
 impl Questions for Memory {
-    fn answer(&self, _: &Identity, brain: &Brain, task: &Task) -> Result<String, QuestionError> {
+    fn answer(&self, _: &Identity, brain: &Brain, task: &Task) -> Result<TeamAnswer, QuestionError> {
         self.check()?;
         match task.text.as_str() {
             "not ready" => return Err(QuestionError::NotReady("the brain is being indexed".into())),
@@ -167,7 +167,8 @@ impl Questions for Memory {
             _ => {}
         }
         let mark = if brain.id.0 == 1 { ALPHA_MARK } else { BETA_MARK };
-        Ok(format!("{mark}: {}", task.text))
+        let shown = vec![ShownUnit { id: format!("{}-unit", brain.slug), tokens: 12 }];
+        Ok(TeamAnswer { text: format!("{mark}: {}", task.text), shown })
     }
 }
 

@@ -452,8 +452,11 @@ fn a_publisher_that_knows_an_older_generation_is_refused() {
     ));
 }
 
+/// With `NUGGET_TEST_PUBLICATIONS` set, as many as it says are published.
 #[test]
 fn each_answer_is_of_one_generation_while_others_are_published() {
+    let publications: usize =
+        std::env::var("NUGGET_TEST_PUBLICATIONS").map_or(30, |count| count.parse().unwrap());
     let Some(database) = TestDatabase::new() else { return };
     let (brain, mut client) = (database.new_brain(), database.connect());
     let mut world = World::new(8, 20);
@@ -474,6 +477,7 @@ fn each_answer_is_of_one_generation_while_others_are_published() {
             .map(|_| {
                 threads.spawn(|| {
                     let (mut connection, mut generations) = (database.connect(), BTreeSet::new());
+                    let mut answers = 0;
                     while !is_done.load(Ordering::Relaxed) {
                         let snapshot = TeamSnapshot::open(&mut connection, brain).unwrap();
                         let word = format!("generation{}", snapshot.generation());
@@ -484,19 +488,20 @@ fn each_answer_is_of_one_generation_while_others_are_published() {
                             assert!(snapshot.chunk(hit.chunk).unwrap().text.contains(&word));
                         }
                         generations.insert(snapshot.generation());
+                        answers += 1;
                     }
-                    generations.len()
+                    (generations.len(), answers)
                 })
             })
             .collect();
-        for generation in 2..30 {
+        for generation in 2..=publications {
             write_all(&mut world, generation);
             publish_now(&mut client, brain, &world.index(LocalMode::Changed), Mode::Changed);
         }
         is_done.store(true, Ordering::Relaxed);
-        let seen: Vec<usize> = readers.into_iter().map(|reader| reader.join().unwrap()).collect();
-        println!("generations seen: {seen:?}");
-        assert!(seen.iter().all(|count| *count > 1));
+        let seen: Vec<(usize, usize)> = readers.into_iter().map(|reader| reader.join().unwrap()).collect();
+        println!("{publications} publications; generations and answers of each reader: {seen:?}");
+        assert!(seen.iter().all(|(generations, _)| *generations > 1));
     });
 }
 

@@ -115,7 +115,7 @@ impl Demo {
         let arguments = json!({ "task_description": QUESTION });
         let arguments = arguments.as_object().cloned().unwrap_or_default();
         let asked = client.ask(BRAIN, &arguments, Duration::from_secs(30));
-        for line in async_runtime::current_thread()?.block_on(asked)?.lines().take(16) {
+        for line in async_runtime::current_thread()?.block_on(asked)?.text.lines().take(16) {
             output::print(&format!("  {}\n", output::safe(line)))?;
         }
         output::print(&format!("\n{}", self.admin(&["server", "status"])?))?;
