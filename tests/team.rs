@@ -6,17 +6,19 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use queue::{Queue, Shown, ShownBy};
 use rustls::pki_types::PrivateKeyDer;
 use serde_json::json;
 use team::private_postgres::PrivatePostgres;
-use team_client::Login;
+use team_client::{Login, TeamClient};
 use tokio_rustls::TlsAcceptor;
 
 use crate::mcp::{Client, text};
+use crate::support::embeddings_api::{EmbeddingsApi, KEY, Reply};
 use crate::support::http::{read_request, serve_connections};
-use crate::support::{Sandbox, fixture, unused_address};
+use crate::support::{ChildGuard, Sandbox, fixture, git, unused_address};
 
 /// Whether there is a PostgreSQL with pgvector. Where there must be one, it is a failure if there is none.
 #[expect(clippy::print_stdout, reason = "a test that is skipped says so")]
@@ -27,6 +29,15 @@ fn has_postgres() -> bool {
         println!("skipped: no PostgreSQL with pgvector; name its programs in NUGGET_POSTGRES_BIN");
     }
     found
+}
+
+fn start_postgres() -> (tempfile::TempDir, PrivatePostgres) {
+    // PostgreSQL that root runs belongs to another user, who must reach its folder.
+    let folder = tempfile::Builder::new().prefix("nugget-").tempdir_in("/tmp").unwrap();
+    std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o711)).unwrap();
+    let programs = PrivatePostgres::find().unwrap();
+    let postgres = PrivatePostgres::start(&programs, &folder.path().join("db")).unwrap();
+    (folder, postgres)
 }
 
 fn stderr_of(sandbox: &Sandbox, code: i32, arguments: &[&str]) -> String {
@@ -176,15 +187,57 @@ fn what_a_teams_server_shows_a_session_is_recorded_on_its_machine() {
 }
 
 #[test]
+fn a_server_whose_model_has_other_dimensions_answers_by_meaning() {
+    if !has_postgres() {
+        return;
+    }
+    let (_folder, postgres) = start_postgres();
+    let api = EmbeddingsApi::start(|_, _| Reply::Vectors);
+    let mut sandbox = Sandbox::with_brain();
+    sandbox.ok(["note", "add", "Staging database", "--content", "It listens on port 6543."]);
+    let remote = sandbox.path().join("brain.git");
+    git(&sandbox.brain(), &["clone", "--quiet", "--bare", ".", remote.to_str().unwrap()]);
+    for (name, value) in [
+        ("NUGGET_DATABASE", postgres.url("postgres")),
+        ("NUGGET_EMBED_PROVIDER", "openai".to_owned()),
+        ("NUGGET_EMBED_URL", api.url.clone()),
+        ("OPENAI_API_KEY", KEY.to_owned()),
+    ] {
+        sandbox.variables.push((name.to_owned(), value));
+    }
+    sandbox.ok(["server", "migrate"]);
+    sandbox.ok(["server", "brain", "add", "payments", remote.to_str().unwrap()]);
+    let token = sandbox.ok(["server", "token", "create", "ada", "payments"]);
+    let mut command = sandbox.command();
+    command.args(["server", "--listen", "127.0.0.1:0", "--sync", "1"]);
+    let mut server = ChildGuard(command.stderr(Stdio::piped()).spawn().unwrap());
+    let mut lines = BufReader::new(server.0.stderr.take().unwrap()).lines();
+    let listening = lines.find_map(|line| line.unwrap().strip_prefix("listening on ").map(str::to_owned));
+    let address = format!("http://{}", listening.unwrap());
+    // Read on, so that the server can write.
+    std::thread::spawn(move || lines.map_while(Result::ok).for_each(drop));
+    crate::support::wait_until("the brain is published", || {
+        sandbox.json(["server", "brain", "list", "--json"])[0]["commit"].is_string()
+    });
+    let client = TeamClient::new(&address, token.trim()).unwrap();
+    let arguments = json!({ "task_description": "which port has the staging database?" });
+    let asked = client.ask("payments", arguments.as_object().unwrap(), Duration::from_secs(30));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let answer = runtime.block_on(asked).unwrap();
+    assert!(answer.text.contains("6543"), "{answer:?}");
+    assert!(answer.text.contains("matches the meaning"), "{answer:?}");
+    assert_eq!(answer.shown.len(), 1);
+    let mut database = postgres::Client::connect(&postgres.url("postgres"), postgres::NoTls).unwrap();
+    let sql = "SELECT min(vector_dims(embedding)) FROM nugget.other_vectors";
+    assert_eq!(database.query_one(sql, &[]).unwrap().get::<_, Option<i32>>(0), Some(1536));
+}
+
+#[test]
 fn a_server_sends_traces_and_metrics_to_the_collector_that_the_environment_names() {
     if !has_postgres() {
         return;
     }
-    // PostgreSQL that root runs belongs to another user, who must reach its folder.
-    let folder = tempfile::Builder::new().prefix("nugget-").tempdir_in("/tmp").unwrap();
-    std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o711)).unwrap();
-    let programs = PrivatePostgres::find().unwrap();
-    let postgres = PrivatePostgres::start(&programs, &folder.path().join("db")).unwrap();
+    let (_folder, postgres) = start_postgres();
     let collector = TcpListener::bind("127.0.0.1:0").unwrap();
     let (address, received) = (collector.local_addr().unwrap(), Arc::new(Mutex::new(Vec::new())));
     let keep = received.clone();

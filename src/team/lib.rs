@@ -56,7 +56,7 @@ pub use error::{Error, Result};
 pub use ledger::{Accepted, BrainStatus, NewCapture, TeamLedger};
 pub use servers::{LiveServer, ServerId};
 pub use shared_index::{
-    DIMENSIONS, EF_SEARCH, EXACT_CHUNKS_MAX, IndexError, PublishMode, Published, Source, SourceEmbedding,
-    SourceUnit, TeamSnapshot, UnitDigest,
+    DIMENSIONS_MAX, EF_SEARCH, EXACT_CHUNKS_MAX, GRAPH_DIMENSIONS, IndexError, PublishMode, Published,
+    Source, SourceEmbedding, SourceUnit, TeamSnapshot, UnitDigest,
 };
 pub use store::{Brain, BrainId, PooledClient, TeamStore, Transaction};

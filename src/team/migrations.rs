@@ -15,6 +15,7 @@ struct Migration {
 const MIGRATIONS: &[Migration] = &[
     Migration { readable_from: 1, sql: include_str!("migrations/001_base.sql") },
     Migration { readable_from: 1, sql: include_str!("migrations/002_index.sql") },
+    Migration { readable_from: 1, sql: include_str!("migrations/003_other_dimensions.sql") },
 ];
 
 /// Any number, the same in all versions: who has this lock migrates.

@@ -19,5 +19,5 @@ mod words;
 
 pub use error::Error as IndexError;
 pub use publish::{Mode as PublishMode, Published};
-pub use source::{DIMENSIONS, Source, SourceEmbedding, SourceUnit, UnitDigest};
+pub use source::{DIMENSIONS_MAX, GRAPH_DIMENSIONS, Source, SourceEmbedding, SourceUnit, UnitDigest};
 pub use team_snapshot::{EF_SEARCH, EXACT_CHUNKS_MAX, TeamSnapshot};

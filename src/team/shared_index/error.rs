@@ -23,10 +23,10 @@ pub enum Error {
     /// The local index has no generation yet, so there is nothing to publish.
     #[error("the local index has no generation")]
     NoGeneration,
-    /// The model's vectors do not fit into the table, which holds those of [`DIMENSIONS`](crate::shared_index::source::DIMENSIONS).
+    /// The model's vectors are longer than [`DIMENSIONS_MAX`](crate::shared_index::source::DIMENSIONS_MAX).
     #[error(
-        "a shared index holds vectors of {} dimensions, not of {given}",
-        crate::shared_index::source::DIMENSIONS
+        "a shared index holds vectors of at most {} dimensions, not of {given}",
+        crate::shared_index::source::DIMENSIONS_MAX
     )]
     Dimensions {
         /// The dimensions of the model.

@@ -2,15 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use index::{ChunkRecord, Problem, UnitRecord};
+use index::{ChunkRecord, ModelLabel, Problem, UnitRecord};
 use knowledge::UnitId;
 use postgres::types::{ToSql, Type};
 use postgres::{Client, Row};
 
 use crate::shared_index::error::Error;
 use crate::shared_index::postings::{self, BUCKET_ROWS, Occurrence, PostingList};
-use crate::shared_index::source::DIMENSIONS;
-use crate::shared_index::source::{Source, SourceUnit, UnitDigest};
+use crate::shared_index::source::{DIMENSIONS_MAX, Source, SourceUnit, UnitDigest, vectors_table};
 use crate::shared_index::words::{RULES_VERSION, Term, Tokenizer, WordsOfTexts};
 use index::full_text;
 
@@ -66,16 +65,16 @@ pub(crate) fn publish(
     mode: Mode,
 ) -> Result<Published, Error> {
     let model = source.model().ok_or(Error::NoGeneration)?.clone();
-    if model.dimensions != DIMENSIONS {
+    if model.dimensions > DIMENSIONS_MAX {
         return Err(Error::Dimensions { given: model.dimensions });
     }
     let before = BrainRow::lock(transaction, brain)?;
     if before.generation != expected_generation {
         return Err(Error::OtherGeneration { expected: expected_generation, found: before.generation });
     }
-    let is_whole = mode == Mode::Whole || !before.can_be_changed(&model.name);
+    let is_whole = mode == Mode::Whole || !before.can_be_changed(&model);
     let digests = source.digests().map_err(Error::Local)?;
-    let mut publisher = Publisher::new(transaction, brain, source, &before)?;
+    let mut publisher = Publisher::new(transaction, brain, source, model.dimensions, &before)?;
     if is_whole {
         publisher.clear()?;
     }
@@ -104,7 +103,7 @@ pub(crate) fn publish(
             (&report.generation, Type::INT8),
             (&commit, Type::TEXT),
             (&model.name, Type::TEXT),
-            (&(DIMENSIONS as i32), Type::INT4),
+            (&(model.dimensions as i32), Type::INT4),
             (&(digests.len() as i64), Type::INT8),
             (&chunks, Type::INT8),
             (&words, Type::INT8),
@@ -129,7 +128,9 @@ pub(crate) fn unpublish(transaction: &mut Client, brain: i32) -> Result<(), Erro
 }
 
 fn delete_all(transaction: &mut Client, brain: i32) -> Result<(), Error> {
-    for table in ["units", "problems", "relations", "chunks", "token_vectors", "postings", "vectors"] {
+    for table in
+        ["units", "problems", "relations", "chunks", "token_vectors", "postings", "vectors", "other_vectors"]
+    {
         let sql = format!("DELETE FROM {table} WHERE brain = $1");
         transaction.query_typed(&sql, &[(&brain, Type::INT4)])?;
     }
@@ -140,6 +141,7 @@ fn delete_all(transaction: &mut Client, brain: i32) -> Result<(), Error> {
 struct BrainRow {
     generation: i64,
     model: String,
+    dimensions: i32,
     chunks: i64,
     words: i64,
     next_row: i64,
@@ -148,22 +150,27 @@ struct BrainRow {
 
 impl BrainRow {
     fn lock(transaction: &mut Client, brain: i32) -> Result<Self, Error> {
-        let sql = "SELECT generation, model, chunks, words, next_row, index_rules FROM brains WHERE id = $1 FOR UPDATE";
+        let sql = "SELECT generation, model, dimensions, chunks, words, next_row, index_rules FROM brains WHERE id = $1
+            FOR UPDATE";
         let rows = transaction.query_typed(sql, &[(&brain, Type::INT4)])?;
         let row = rows.first().ok_or(Error::NoSuchBrain { brain })?;
         Ok(Self {
             generation: row.try_get(0)?,
             model: row.try_get(1)?,
-            chunks: row.try_get(2)?,
-            words: row.try_get(3)?,
-            next_row: row.try_get(4)?,
-            rules: row.try_get(5)?,
+            dimensions: row.try_get(2)?,
+            chunks: row.try_get(3)?,
+            words: row.try_get(4)?,
+            next_row: row.try_get(5)?,
+            rules: row.try_get(6)?,
         })
     }
 
     /// Whether a difference can be written. Where most rows are free, the posting lists are short and many.
-    fn can_be_changed(&self, model: &str) -> bool {
-        self.model == model && self.rules == RULES_VERSION && self.next_row <= 2 * self.chunks + BUCKET_ROWS
+    fn can_be_changed(&self, model: &ModelLabel) -> bool {
+        self.model == model.name
+            && self.dimensions as usize == model.dimensions
+            && self.rules == RULES_VERSION
+            && self.next_row <= 2 * self.chunks + BUCKET_ROWS
     }
 }
 
@@ -171,6 +178,7 @@ struct Publisher<'p> {
     transaction: &'p mut Client,
     brain: i32,
     source: &'p dyn Source,
+    vectors_table: &'static str,
     tokenizer: Tokenizer,
     free_rows: BTreeSet<i64>,
     next_row: i64,
@@ -209,12 +217,14 @@ impl<'p> Publisher<'p> {
         transaction: &'p mut Client,
         brain: i32,
         source: &'p dyn Source,
+        dimensions: usize,
         before: &BrainRow,
     ) -> Result<Self, Error> {
         Ok(Self {
             transaction,
             brain,
             source,
+            vectors_table: vectors_table(dimensions),
             tokenizer: Tokenizer::new()?,
             free_rows: BTreeSet::new(),
             next_row: before.next_row,
@@ -361,11 +371,9 @@ impl<'p> Publisher<'p> {
             }
         }
         if !vectors_removed.is_empty() {
-            for sql in [
-                "DELETE FROM vectors WHERE brain = $1 AND row = ANY ($2)",
-                "DELETE FROM token_vectors WHERE brain = $1 AND row = ANY ($2)",
-            ] {
-                self.query(sql, &[(vectors_removed, Type::INT8_ARRAY)])?;
+            for table in [self.vectors_table, "token_vectors"] {
+                let sql = format!("DELETE FROM {table} WHERE brain = $1 AND row = ANY ($2)");
+                self.query(&sql, &[(vectors_removed, Type::INT8_ARRAY)])?;
             }
         }
         self.insert_units(&batch.units)?;
@@ -472,9 +480,12 @@ impl<'p> Publisher<'p> {
         self.report.vectors_written += vectors.len();
         let rows: Vec<i64> = vectors.iter().map(|(row, ..)| *row).collect();
         let texts: Vec<String> = vectors.iter().map(|(_, vector, _)| as_text(vector)).collect();
+        let table = self.vectors_table;
         self.query(
-            "INSERT INTO vectors SELECT $1, row, embedding::halfvec(384) FROM unnest($2::bigint[], $3::text[])
-                AS new(row, embedding)",
+            &format!(
+                "INSERT INTO {table} SELECT $1, row, embedding::halfvec FROM unnest($2::bigint[], $3::text[])
+                AS new(row, embedding)"
+            ),
             &[(&rows, Type::INT8_ARRAY), (&texts, Type::TEXT_ARRAY)],
         )?;
         let with_tokens = || vectors.iter().filter(|(.., tokens)| !tokens.is_empty());

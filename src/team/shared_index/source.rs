@@ -3,8 +3,15 @@
 use index::{ChunkRecord, Edge, ModelLabel, Problem, Snapshot, UnitRecord};
 use knowledge::UnitId;
 
-/// The dimensions of the vectors that the tables hold; those of the built-in model.
-pub const DIMENSIONS: usize = 384;
+/// The dimensions of the vectors that are searched by a graph in large brains; those of the built-in model.
+pub const GRAPH_DIMENSIONS: usize = 384;
+/// The most dimensions of a vector; pgvector's limit.
+pub const DIMENSIONS_MAX: usize = 16_000;
+
+/// The table with the vectors of a model.
+pub(crate) fn vectors_table(dimensions: usize) -> &'static str {
+    if dimensions == GRAPH_DIMENSIONS { "vectors" } else { "other_vectors" }
+}
 
 /// One whole generation of a local index, as it is published.
 #[expect(clippy::missing_errors_doc, reason = "each fails if the local index cannot be read")]

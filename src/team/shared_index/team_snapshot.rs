@@ -15,10 +15,12 @@ use crate::shared_index::lists::{Damaged, Depth, ListRow, Phrase, ReadLists, Tot
 use crate::shared_index::prefetched::{
     Prefetched, UNIT_COLUMNS, UNIT_COLUMNS_COUNT, half_vector, inner_product, unit_record,
 };
+use crate::shared_index::source::{GRAPH_DIMENSIONS, vectors_table};
 use crate::shared_index::words::{Term, Tokenizer};
 use index::full_text;
 
-/// Up to so many chunks of a brain all vectors are compared; above, the partition's graph is searched.
+/// Up to so many chunks of a brain all vectors are compared; above, the partition's graph is searched, which only models
+/// of [`GRAPH_DIMENSIONS`] have.
 pub const EXACT_CHUNKS_MAX: u64 = 8_000;
 /// `hnsw.ef_search`: how many candidates a search of the graph keeps.
 pub const EF_SEARCH: u32 = 100;
@@ -103,6 +105,10 @@ impl<C: DerefMut<Target = Client>> TeamSnapshot<C> {
     /// How long these round trips took together.
     pub fn waited(&self) -> Duration {
         self.waited.get()
+    }
+
+    fn vectors_table(&self) -> &'static str {
+        vectors_table(self.model.as_ref().map_or(GRAPH_DIMENSIONS, |model| model.dimensions))
     }
 
     /// Runs a statement in one round trip. It is planned for its parameters each time, so that the partition of the brain
@@ -194,13 +200,14 @@ impl<C: DerefMut<Target = Client>> TeamSnapshot<C> {
 
     fn nearest_to(&self, vector: &[f32], limit: usize) -> Result<Vec<Hit>, Error> {
         let vector = vector.to_vec();
-        let sql = if self.totals.chunks > EXACT_CHUNKS_MAX { NEAREST_BY_GRAPH } else { NEAREST_EXACTLY };
+        let has_graph = vector.len() == GRAPH_DIMENSIONS;
+        let sql = nearest_sql(self.vectors_table(), has_graph && self.totals.chunks > EXACT_CHUNKS_MAX);
         let count = i64::try_from(limit + RESCORED).unwrap_or(i64::MAX);
         let parameters: [Parameter<'_>; 3] =
             [(&self.brain, Type::INT4), (&vector, Type::FLOAT4_ARRAY), (&count, Type::INT8)];
         let mut hits = Vec::new();
         let mut read = self.read.borrow_mut();
-        for row in self.query(sql, &parameters)? {
+        for row in self.query(&sql, &parameters)? {
             let (number, sent): (i64, &[u8]) = (row.try_get(0)?, row.try_get(1)?);
             let found = half_vector(sent);
             hits.push(Hit { chunk: ChunkRow(number), score: inner_product(&vector, &found) });
@@ -227,7 +234,7 @@ impl<C: DerefMut<Target = Client>> TeamSnapshot<C> {
             .collect();
         let parameters: [Parameter<'_>; 3] =
             [(&self.brain, Type::INT4), (&all, Type::INT8_ARRAY), (&first, Type::INT8_ARRAY)];
-        for row in self.query(&surroundings(), &parameters)? {
+        for row in self.query(&surroundings(self.vectors_table()), &parameters)? {
             put_chunk(&mut read, &row)?;
         }
         Ok(())
@@ -242,7 +249,7 @@ impl<C: DerefMut<Target = Client>> TeamSnapshot<C> {
         }
         let ids: Vec<&str> = missing.iter().map(|unit| unit.as_str()).collect();
         let parameters: [Parameter<'_>; 2] = [(&self.brain, Type::INT4), (&ids, Type::TEXT_ARRAY)];
-        let rows = self.query(&whole_units(), &parameters)?;
+        let rows = self.query(&whole_units(self.vectors_table()), &parameters)?;
         for unit in &missing {
             read.put_unit(unit, None);
             read.whole.insert((*unit).clone());
@@ -467,7 +474,7 @@ fn opening(brain: i32) -> String {
 /// nothing lies between.
 ///
 /// `LIMIT` and `OFFSET` keep each look-up as it is written, one key at a time, whatever the planner expects of arrays.
-fn surroundings() -> String {
+fn surroundings(vectors: &str) -> String {
     format!(
         "WITH asked AS (
             SELECT c.unit, c.position, CASE WHEN key.row = ANY ($3) THEN 2 ELSE 1 END AS reach
@@ -481,20 +488,20 @@ fn surroundings() -> String {
         FROM near
             CROSS JOIN LATERAL (
                 SELECT * FROM chunks WHERE brain = $1 AND unit = near.unit AND position = near.position LIMIT 1) c
-            CROSS JOIN LATERAL (SELECT embedding FROM vectors WHERE brain = $1 AND row = c.row LIMIT 1) v
+            CROSS JOIN LATERAL (SELECT embedding FROM {vectors} WHERE brain = $1 AND row = c.row LIMIT 1) v
             CROSS JOIN LATERAL (SELECT * FROM units WHERE brain = $1 AND id = near.unit LIMIT 1) u"
     )
 }
 
 /// Units by their ids (`$2`) with all of their chunks.
-fn whole_units() -> String {
+fn whole_units(vectors: &str) -> String {
     format!(
         "SELECT {UNIT_COLUMNS}, c.row, c.position, c.level, c.breadcrumb, c.text, c.tokens,
             halfvec_send(v.embedding)
         FROM unnest($2::text[]) AS key(id)
             CROSS JOIN LATERAL (SELECT * FROM units WHERE brain = $1 AND id = key.id LIMIT 1) u
             LEFT JOIN LATERAL (SELECT * FROM chunks WHERE brain = $1 AND unit = key.id OFFSET 0) c ON true
-            LEFT JOIN LATERAL (SELECT embedding FROM vectors WHERE brain = $1 AND row = c.row LIMIT 1) v ON true"
+            LEFT JOIN LATERAL (SELECT embedding FROM {vectors} WHERE brain = $1 AND row = c.row LIMIT 1) v ON true"
     )
 }
 
@@ -512,13 +519,18 @@ const LISTS: &str = "SELECT term, bucket, holding, CASE WHEN term = ANY ($3) THE
         CASE WHEN term = ANY ($4) THEN places END
     FROM postings WHERE brain = $1 AND term = ANY ($2)";
 
+/// The nearest vectors, by the graph or by comparing all of the brain.
+///
 /// In relaxed order a later part of the walk may find nearer ones than an earlier part: all are sorted here anyway, and
 /// in strict order they would be dropped.
-const NEAREST_BY_GRAPH: &str = "SELECT row, halfvec_send(embedding) FROM vectors WHERE brain = $1
-    ORDER BY embedding <#> $2::real[]::halfvec(384) LIMIT $3";
-/// The sum is no expression of the graph's index, so all vectors of the brain are compared.
-const NEAREST_EXACTLY: &str = "SELECT row, halfvec_send(embedding) FROM vectors WHERE brain = $1
-    ORDER BY (embedding <#> $2::real[]::halfvec(384)) + 0 LIMIT $3";
+fn nearest_sql(vectors: &str, by_graph: bool) -> String {
+    // The sum is no expression of the graph's index.
+    let sum = if by_graph { "" } else { " + 0" };
+    format!(
+        "SELECT row, halfvec_send(embedding) FROM {vectors} WHERE brain = $1
+            ORDER BY (embedding <#> $2::real[]::halfvec){sum} LIMIT $3"
+    )
+}
 
 fn number(row: &SimpleQueryRow, column: usize) -> u64 {
     row.get(column).and_then(|text| text.parse().ok()).unwrap_or_default()
@@ -581,10 +593,10 @@ mod tests {
         client.batch_execute(load).unwrap();
         for analysed in ["", "ANALYZE vectors"] {
             client.batch_execute(analysed).unwrap();
-            let graph = nearest_plan(&mut client, brain, NEAREST_BY_GRAPH);
+            let graph = nearest_plan(&mut client, brain, &nearest_sql("vectors", true));
             let partitions = graph.matches(" on vectors").count();
             assert!(graph.contains("_graph") && partitions == 1 && !graph.contains("Sort"), "{graph}");
-            let exact = nearest_plan(&mut client, brain, NEAREST_EXACTLY);
+            let exact = nearest_plan(&mut client, brain, &nearest_sql("vectors", false));
             assert!(!exact.contains("_graph") && exact.matches(" on vectors").count() >= 1, "{exact}");
             assert!(!exact.contains("Append"), "{exact}");
         }
@@ -614,8 +626,8 @@ mod tests {
         let by_ids: [Parameter<'_>; 1] = [(&ids, Type::TEXT_ARRAY)];
         let by_words: Vec<Parameter<'_>> = vec![(&words, Type::BYTEA_ARRAY); 3];
         for (sql, parameters) in [
-            (surroundings().as_str(), &by_rows[..]),
-            (whole_units().as_str(), &by_ids[..]),
+            (surroundings("vectors").as_str(), &by_rows[..]),
+            (whole_units("vectors").as_str(), &by_ids[..]),
             (RELATIONS, &by_ids[..]),
             (TOKEN_VECTORS, &by_rows[..1]),
             (LISTS, &by_words[..]),

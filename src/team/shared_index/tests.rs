@@ -149,11 +149,23 @@ impl World {
     }
 
     fn index(&self, mode: LocalMode) -> Snapshot {
+        let label = ModelLabel { name: EMBEDDER.model_name().into(), dimensions: EMBEDDER.dimensions() };
+        self.index_by(&label, mode, embedding)
+    }
+
+    /// As if a model with twice as many dimensions had made the vectors, which has none of tokens.
+    fn index_twice_as_wide(&self) -> Snapshot {
+        let label = ModelLabel { name: "wide/1".into(), dimensions: 2 * EMBEDDER.dimensions() };
+        self.index_by(&label, LocalMode::Changed, |text| {
+            Embedding::from(twice_as_wide(&embedding(text).vector))
+        })
+    }
+
+    fn index_by(&self, label: &ModelLabel, mode: LocalMode, embed: impl Fn(&str) -> Embedding) -> Snapshot {
         let brain = Brain::open(self.folder.path()).unwrap();
         let index = Index::open(&brain.derived_folder()).unwrap();
-        let label = ModelLabel { name: EMBEDDER.model_name().into(), dimensions: EMBEDDER.dimensions() };
-        let plan = index.plan(&brain, &label, EMBEDDER.tokenizer(), mode, &mut |_| {}).unwrap();
-        let embeddings = plan.texts().iter().map(|text| embedding(text)).collect();
+        let plan = index.plan(&brain, label, EMBEDDER.tokenizer(), mode, &mut |_| {}).unwrap();
+        let embeddings = plan.texts().iter().map(|text| embed(text)).collect();
         plan.publish(embeddings).unwrap();
         index.pin().unwrap()
     }
@@ -173,6 +185,14 @@ impl World {
         }
         query
     }
+}
+
+/// A vector of the same length, in which the dimensions beyond weigh differently.
+fn twice_as_wide(vector: &[f32]) -> Vec<f32> {
+    let more = vector.iter().zip(0..).map(|(x, number): (&f32, u16)| x * f32::from(number % 3));
+    let wide: Vec<f32> = vector.iter().copied().chain(more).collect();
+    let length = wide.iter().map(|x| x * x).sum::<f32>().sqrt();
+    wide.iter().map(|x| x / length).collect()
 }
 
 fn generation(client: &mut Client, brain: i32) -> i64 {
@@ -425,6 +445,37 @@ fn a_change_of_one_section_keeps_the_vectors_of_the_others() {
 }
 
 #[test]
+fn vectors_of_another_models_length_are_published_and_searched() {
+    let Some(database) = TestDatabase::new() else { return };
+    let (brain, mut client) = (database.new_brain(), database.connect());
+    let mut world = World::new(10, 60);
+    let counts = |client: &mut Client| -> Vec<i64> {
+        let count = |table: &str| {
+            let sql = format!("SELECT count(*) FROM {table} WHERE brain = $1");
+            client.query_one(&sql, &[&brain]).unwrap().get(0)
+        };
+        ["vectors", "other_vectors"].map(count).to_vec()
+    };
+    let query = twice_as_wide(&EMBEDDER.embed_query("worker pool").unwrap().vector);
+    for _ in 0..3 {
+        let local = world.index_twice_as_wide();
+        publish_now(&mut client, brain, &local, Mode::Changed);
+        assert_eq!(counts(&mut client), [0, local.chunks_count() as i64]);
+        let snapshot = TeamSnapshot::open(&mut client, brain).unwrap();
+        let near = |reader: &dyn Reader| by_score(named(reader, &reader.nearest(&query, 50).unwrap()));
+        assert_same(&near(&snapshot), &near(&local), 1e-6, "nearest");
+        let answer = Query::new("worker pool", "2026-06-01T00:00:00Z".parse().unwrap())
+            .with_embedding(Some(Embedding::from(query.clone())));
+        assert_same(&shown(&ask(&snapshot, &answer)), &shown(&ask(&local, &answer)), 1e-6, "answer");
+        drop(snapshot);
+        world.change();
+    }
+    let local = world.index(LocalMode::Changed);
+    assert!(publish_now(&mut client, brain, &local, Mode::Changed).is_whole);
+    assert_eq!(counts(&mut client), [local.chunks_count() as i64, 0]);
+}
+
+#[test]
 fn a_publisher_that_knows_an_older_generation_is_refused() {
     let Some(database) = TestDatabase::new() else { return };
     let (brain, mut client) = (database.new_brain(), database.connect());
@@ -511,7 +562,12 @@ fn no_row_of_another_brain_is_seen_or_written() {
     let (brain, other, mut client) = (database.new_brain(), database.new_brain(), database.connect());
     let local = World::new(9, 20).index(LocalMode::Changed);
     publish_now(&mut client, brain, &local, Mode::Changed);
-    for table in ["units", "problems", "relations", "chunks", "token_vectors", "postings", "vectors"] {
+    let wide = database.new_brain();
+    publish_now(&mut client, wide, &World::new(9, 5).index_twice_as_wide(), Mode::Changed);
+    for table in
+        ["units", "problems", "relations", "chunks", "token_vectors", "postings", "vectors", "other_vectors"]
+    {
+        let brain = if table == "other_vectors" { wide } else { brain };
         let count = |client: &mut Client, brain: i32| -> i64 {
             let sql = format!("SELECT count(*) FROM {table}");
             scope(client, brain).query_one(&sql, &[]).unwrap().get(0)

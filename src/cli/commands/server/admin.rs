@@ -108,7 +108,7 @@ fn add_brain(
     let branch = team_service::check_remote(remote, &config.string("github.api"));
     spinner.finish_and_clear();
     let embed = settings::embedding(&config);
-    let dimensions = embed::known_dimensions(&embed)?.unwrap_or(team::DIMENSIONS);
+    let dimensions = embed::known_dimensions(&embed)?.unwrap_or(team::GRAPH_DIMENSIONS);
     let id = store.create_brain(
         &NewBrain {
             slug: name,
