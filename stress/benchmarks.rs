@@ -113,6 +113,136 @@ const SIGNAL_FIGURES: &[Figure] = &[
     figure("passages", "/sets/5/stages/final/ndcg@10", ""),
 ];
 
+/// Recall@5 of the second halves of each set's projects before learning, and by how much it changes.
+const LEARNING_FIGURES: &[Figure] = &[
+    figure(
+        "code-qa, by the embedding",
+        "/code-qa/embedding/orders/honest, checked, 100 %/recall@5/before",
+        "",
+    ),
+    figure("learned, unchecked", "/code-qa/embedding/orders/honest, listwise, unchecked/recall@5/change", ""),
+    figure("what goes live", "/code-qa/embedding/orders/honest, checked, 100 %/recall@5/change", ""),
+    figure("code-qa, final order", "/code-qa/final/orders/honest, checked, 100 %/recall@5/before", ""),
+    figure("learned, unchecked", "/code-qa/final/orders/honest, listwise, unchecked/recall@5/change", ""),
+    figure("what goes live", "/code-qa/final/orders/honest, checked, 100 %/recall@5/change", ""),
+    figure(
+        "what goes live with all citations wrong",
+        "/code-qa/final/orders/flipped, checked, 100 %/recall@5/change",
+        "",
+    ),
+    figure(
+        "code-search, by the embedding",
+        "/code-search/embedding/orders/honest, checked, 100 %/recall@5/before",
+        "",
+    ),
+    figure(
+        "learned, unchecked",
+        "/code-search/embedding/orders/honest, listwise, unchecked/recall@5/change",
+        "",
+    ),
+    figure("what goes live", "/code-search/embedding/orders/honest, checked, 100 %/recall@5/change", ""),
+    figure(
+        "code-search, final order",
+        "/code-search/final/orders/honest, checked, 100 %/recall@5/before",
+        "",
+    ),
+    figure("learned, unchecked", "/code-search/final/orders/honest, listwise, unchecked/recall@5/change", ""),
+    figure("what goes live", "/code-search/final/orders/honest, checked, 100 %/recall@5/change", ""),
+    figure(
+        "what goes live with all citations wrong",
+        "/code-search/final/orders/flipped, checked, 100 %/recall@5/change",
+        "",
+    ),
+    figure(
+        "dialogue-chunks, by the embedding",
+        "/dialogue-chunks/embedding/orders/honest, checked, 100 %/recall@5/before",
+        "",
+    ),
+    figure(
+        "learned, unchecked",
+        "/dialogue-chunks/embedding/orders/honest, listwise, unchecked/recall@5/change",
+        "",
+    ),
+    figure("what goes live", "/dialogue-chunks/embedding/orders/honest, checked, 100 %/recall@5/change", ""),
+    figure(
+        "dialogue-chunks, final order",
+        "/dialogue-chunks/final/orders/honest, checked, 100 %/recall@5/before",
+        "",
+    ),
+    figure(
+        "learned, unchecked",
+        "/dialogue-chunks/final/orders/honest, listwise, unchecked/recall@5/change",
+        "",
+    ),
+    figure("what goes live", "/dialogue-chunks/final/orders/honest, checked, 100 %/recall@5/change", ""),
+    figure(
+        "what goes live with all citations wrong",
+        "/dialogue-chunks/final/orders/flipped, checked, 100 %/recall@5/change",
+        "",
+    ),
+    figure(
+        "dialogue-turns, by the embedding",
+        "/dialogue-turns/embedding/orders/honest, checked, 100 %/recall@5/before",
+        "",
+    ),
+    figure(
+        "learned, unchecked",
+        "/dialogue-turns/embedding/orders/honest, listwise, unchecked/recall@5/change",
+        "",
+    ),
+    figure("what goes live", "/dialogue-turns/embedding/orders/honest, checked, 100 %/recall@5/change", ""),
+    figure(
+        "dialogue-turns, final order",
+        "/dialogue-turns/final/orders/honest, checked, 100 %/recall@5/before",
+        "",
+    ),
+    figure(
+        "learned, unchecked",
+        "/dialogue-turns/final/orders/honest, listwise, unchecked/recall@5/change",
+        "",
+    ),
+    figure("what goes live", "/dialogue-turns/final/orders/honest, checked, 100 %/recall@5/change", ""),
+    figure(
+        "what goes live with all citations wrong",
+        "/dialogue-turns/final/orders/flipped, checked, 100 %/recall@5/change",
+        "",
+    ),
+    figure(
+        "docs-qa, by the embedding",
+        "/docs-qa/embedding/orders/honest, checked, 100 %/recall@5/before",
+        "",
+    ),
+    figure("learned, unchecked", "/docs-qa/embedding/orders/honest, listwise, unchecked/recall@5/change", ""),
+    figure("what goes live", "/docs-qa/embedding/orders/honest, checked, 100 %/recall@5/change", ""),
+    figure("docs-qa, final order", "/docs-qa/final/orders/honest, checked, 100 %/recall@5/before", ""),
+    figure("learned, unchecked", "/docs-qa/final/orders/honest, listwise, unchecked/recall@5/change", ""),
+    figure("what goes live", "/docs-qa/final/orders/honest, checked, 100 %/recall@5/change", ""),
+    figure(
+        "what goes live with all citations wrong",
+        "/docs-qa/final/orders/flipped, checked, 100 %/recall@5/change",
+        "",
+    ),
+    figure(
+        "passages, by the embedding",
+        "/passages/embedding/orders/honest, checked, 100 %/recall@5/before",
+        "",
+    ),
+    figure(
+        "learned, unchecked",
+        "/passages/embedding/orders/honest, listwise, unchecked/recall@5/change",
+        "",
+    ),
+    figure("what goes live", "/passages/embedding/orders/honest, checked, 100 %/recall@5/change", ""),
+    figure("passages, final order", "/passages/final/orders/honest, checked, 100 %/recall@5/before", ""),
+    figure("learned, unchecked", "/passages/final/orders/honest, listwise, unchecked/recall@5/change", ""),
+    figure("what goes live", "/passages/final/orders/honest, checked, 100 %/recall@5/change", ""),
+    figure(
+        "what goes live with all citations wrong",
+        "/passages/final/orders/flipped, checked, 100 %/recall@5/change",
+        "",
+    ),
+];
+
 /// Of the two sets that have scopes.
 const POOLED_FIGURES: &[Figure] = &[
     figure("dialogue-chunks, hit@1", "/sets/0/stages/final/hit@1", ""),
@@ -279,6 +409,12 @@ const ROWS: &[Row] = &[
             figure("docs-qa, final", "/sets/4/stages/final/ndcg@10", ""),
             figure("passages, final", "/sets/5/stages/final/ndcg@10", ""),
         ],
+    },
+    Row {
+        name: "learning",
+        title: "What is learned from citations that are made from the judgements: recall@5",
+        runner: Runner::StressWithDatasets("learn", "learn --seeds 1"),
+        figures: LEARNING_FIGURES,
     },
     Row {
         name: "retrieval-without-dates",

@@ -41,9 +41,9 @@ const PARTS: [usize; 3] = [25, 50, 100];
 
 #[derive(clap::Args)]
 pub(crate) struct LearnArgs {
-    /// Folders with corpus.jsonl, queries.jsonl and qrels.tsv, as `nugget eval` reads them
-    #[arg(value_name = "DIR", required_unless_present = "kills", conflicts_with = "kills")]
-    sets: Vec<PathBuf>,
+    /// A folder with corpus.jsonl, queries.jsonl and qrels.tsv, as `nugget eval` reads them; may be repeated
+    #[arg(long, value_name = "DIR", required_unless_present = "kills", conflicts_with = "kills")]
+    data: Vec<PathBuf>,
     /// Simulations with different citations
     #[arg(long, default_value_t = 5)]
     seeds: u64,
@@ -61,7 +61,7 @@ pub(crate) fn run(args: &LearnArgs, binary: &Path, seed: u64) -> Result<Value> {
     }
     let embedder = Embedder::load(&embed::Settings::default())?;
     let mut report = Map::new();
-    for folder in &args.sets {
+    for folder in &args.data {
         let name = folder.file_name().context("a folder with a name")?.to_string_lossy().into_owned();
         let set =
             QuestionSet::read(folder, binary, &embedder).with_context(|| folder.display().to_string())?;

@@ -79,10 +79,10 @@ Examples:
   cargo test --test stress -- provenance openqed PATH/openqed
   cargo test --release --test stress -- guard SESSIONS/REPOSITORY --units stress/guard/units/REPOSITORY
   cargo test --release --test stress -- sde --data PATH/sde-bench
-  cargo test --release --test stress -- learn target/datasets/dialogue-turns target/datasets/dialogue-chunks
+  cargo test --release --test stress -- learn --data target/datasets/dialogue-turns
   cargo test --test stress -- learn --kills 500
   cargo test --test stress -- notes --agents 8 --kills 200
-  cargo test --test stress -- team --captures 1000 --kills 500 --postgres-kills 20 --stops 20 --upgrades 20
+  cargo test --test stress -- team --captures 1000 --kills 500 --postgres-kills 20 --stops 20 --cuts 20 --upgrades 20
   cargo test --release --test stress -- reflect --through-binary
   cargo test --release --test stress -- holographic
   cargo test --release --test stress -- benchmarks --row hooks --row status
