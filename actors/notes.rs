@@ -129,6 +129,8 @@ impl NoteStore {
         operation: impl FnOnce(&mut Notebook) -> Result<T, notes::Error>,
     ) -> Result<(T, Written), NoteError> {
         let repository = setup.repository()?;
+        // Before anything is written: it fails where there is no git.
+        let has_remote = repository.remote()?.is_some();
         // Other writers do not wait for this.
         self.read(&repository, base(&repository)?)?;
         let lock = Lock::acquire_within(&repository.lock_path()?, LOCK_PATIENCE)?;
@@ -160,8 +162,7 @@ impl NoteStore {
         };
         let why = match merged {
             Some(FastForward::Done { to, .. }) => {
-                let is_unpushed = repository.remote()?.is_some();
-                return Ok((done, Written::Committed { commit: to.to_string(), is_unpushed }));
+                return Ok((done, Written::Committed { commit: to.to_string(), is_unpushed: has_remote }));
             }
             Some(FastForward::AlreadyThere) => return Ok((done, Written::Unchanged)),
             Some(FastForward::Refused(refusal)) => refusal.to_string(),

@@ -8,7 +8,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
 use archive::Archive;
-use git::{CommitId, Identity, Lock, NewFile, Outcome, Proposal};
+use git::{CommitId, Identity, Lock, NewFile, Outcome, Proposal, Repository};
 use index::VectorCache;
 use jiff::{SignedDuration, Timestamp};
 use knowledge::{Document, Unit, UnitId};
@@ -181,6 +181,12 @@ pub fn look(setup: &Setup, pass: &Pass<'_>, now: Timestamp) -> Result<Reflection
         ..reflect::Settings::default()
     };
     let mut findings = reflect::find(&observed, &settings, now);
+    // What an earlier pass has proposed may be merged first, and would no longer fit what this one says of the same files.
+    let waiting = waiting_paths(&repository)?;
+    findings.retain(|finding| {
+        let changes = reflect::apply(std::slice::from_ref(finding), &observed, now);
+        !changes.iter().any(|change| waiting.contains(&change.path))
+    });
     let left_out = findings.len().saturating_sub(FINDINGS_MAX);
     findings.truncate(FINDINGS_MAX);
     let changes = reflect::apply(&findings, &observed, now);
@@ -330,6 +336,18 @@ fn recalls(setup: &Setup) -> Result<Recalls, ReflectionError> {
 }
 
 /// The ids of units that wait for review: a link to one of them is not dangling.
+/// The files that the branches of earlier passes change or remove, which wait for a review.
+fn waiting_paths(repository: &Repository) -> Result<BTreeSet<String>, ReflectionError> {
+    let mut paths = BTreeSet::new();
+    let branches = repository.pending_branches()?.into_iter();
+    for branch in branches.filter(|branch| branch.name.starts_with(REFLECTION_BRANCH_PREFIX)) {
+        let (files, removals) =
+            (repository.branch_files(&branch.name)?, repository.branch_removals(&branch.name)?);
+        paths.extend(files.into_iter().chain(removals).map(|(path, _)| path));
+    }
+    Ok(paths)
+}
+
 fn ids_elsewhere(setup: &Setup) -> Result<BTreeSet<UnitId>, ReflectionError> {
     let repository = setup.repository()?;
     let mut ids = BTreeSet::new();

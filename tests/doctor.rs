@@ -405,3 +405,14 @@ fn a_stored_session_that_cannot_be_read_is_named() {
     }
     assert!(places.spool().join("torn.bad").is_file());
 }
+
+#[test]
+fn a_file_that_is_no_unit_is_a_warning() {
+    let sandbox = Sandbox::with_brain();
+    std::fs::create_dir_all(sandbox.brain().join("domains/web/bugs")).unwrap();
+    std::fs::write(sandbox.brain().join("domains/web/bugs/lost.md"), "---\ntype: [\n---\n# Lost\n").unwrap();
+    sandbox.ok(["index"]);
+    let (_, checks) = doctor(&sandbox, |_| ());
+    assert_eq!(checks["index"]["level"], "warning", "{}", checks["index"]);
+    assert!(checks["index"]["told"].as_str().unwrap().contains("1 file"), "{}", checks["index"]);
+}

@@ -571,6 +571,11 @@ fn a_remote_other_than_github_gets_the_brain() {
         "{cloned}"
     );
     assert!(sandbox.path().join("bare/brain.yaml").is_file());
+    // Of a repository whose HEAD names a branch that was never pushed, the one that there is.
+    git(&bare, &["symbolic-ref", "HEAD", "refs/heads/master"]);
+    let cloned = sandbox.ok(["clone", "bare.git", "again"]);
+    assert!(cloned.contains("cloned the brain to"), "{cloned}");
+    assert_eq!(git(&sandbox.path().join("again"), &["branch", "--show-current"]), "main\n");
     // An unreachable remote is reported and is not a failure.
     let away = sandbox.path().join("second");
     let printed =

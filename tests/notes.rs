@@ -393,3 +393,55 @@ fn notes_and_facts_come_back_from_an_export_byte_for_byte() {
     sandbox.ok(["export", "--format", "okf", "-o", exported.to_str().unwrap()]);
     assert!(other.ok(["import", exported.to_str().unwrap()]).contains("1 unit from 4 files"));
 }
+
+#[test]
+fn the_path_of_a_note_is_within_its_project_however_it_is_typed() {
+    let sandbox = Sandbox::with_brain();
+    let project = sandbox.path().join("shop");
+    std::fs::create_dir_all(project.join("src/deep")).unwrap();
+    std::fs::write(project.join("src/deep/a.rs"), "fn a() {}\n").unwrap();
+    git(&project, &["init", "-q"]);
+    git(&project, &["remote", "add", "origin", "https://example.com/acme/shop.git"]);
+    let absolute = project.join("src/deep/a.rs");
+    let add = |number: usize, folder: &str, path: &str| {
+        let mut command = sandbox.command();
+        command.current_dir(project.join(folder));
+        let title = format!("Note {number}");
+        command.args(["note", "add", &title, "--content", "x", "--path", path]).output().unwrap()
+    };
+    let typed = [
+        ("", "src/deep/a.rs"),
+        ("src", "deep/a.rs"),
+        ("src", "src/deep/a.rs"),
+        ("src/deep", "../deep/a.rs"),
+        ("", absolute.to_str().unwrap()),
+    ];
+    for (number, (folder, path)) in typed.into_iter().enumerate() {
+        assert!(add(number, folder, path).status.success());
+        let shown = sandbox.json(["note", "show", &format!("Note {number}"), "--json"]);
+        assert_eq!(shown["scope"][0]["path"], "src/deep/a.rs", "{path} in {folder}");
+        assert_eq!(shown["scope"][0]["repository"], "example.com/acme/shop");
+    }
+    for path in ["", "../../etc/passwd", "/etc/passwd"] {
+        let output = add(9, "src", path);
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{path}: {stderr}");
+    }
+    assert_eq!(sandbox.run(["note", "show", "Note 9"]).status.code(), Some(3));
+}
+
+#[test]
+fn a_note_is_written_as_a_whole_or_not_at_all() {
+    let sandbox = Sandbox::with_brain();
+    let before = sandbox.git(&["log", "--format=%H"]);
+    let mut command = sandbox.command();
+    command.args(["note", "add", "Port", "--content", "6543"]).env("PATH", "/nonexistent");
+    let output = command.output().unwrap();
+    assert!(!output.status.success() && String::from_utf8_lossy(&output.stderr).contains("git"));
+    assert_eq!(sandbox.git(&["log", "--format=%H"]), before, "nothing is written without git");
+    sandbox.ok(["note", "add", "Port", "--content", "6543"]);
+    assert!(
+        sandbox.ok(["note", "rm", "Port", "port"]).starts_with("removed: port\n"),
+        "one named twice is one"
+    );
+}

@@ -215,3 +215,19 @@ fn a_model_shortens_long_units_that_sessions_need_and_is_not_trusted() {
         }
     }
 }
+
+#[test]
+fn a_second_pass_leaves_files_alone_that_the_first_is_about() {
+    let sandbox = untidy();
+    sandbox.ok(["reflect"]);
+    // A third unit that says the same as the two of which one is about to go.
+    let text = fs::read_to_string(sandbox.brain().join(POOLS)).unwrap().replace("id: pools", "id: pools-3");
+    fs::write(sandbox.brain().join("domains/coding/patterns/pools-3.md"), text).unwrap();
+    sandbox.git(&["add", "."]);
+    sandbox.git(&["commit", "-qm", "one more"]);
+    let second = sandbox.json(["reflect", "--dry-run", "--json"]);
+    assert_eq!(kinds(&second), [""; 0], "{second}");
+    sandbox.ok(["review", "merge", "--all"]);
+    let third = sandbox.json(["reflect", "--dry-run", "--json"]);
+    assert!(kinds(&third).contains(&"duplicate"), "{third}");
+}

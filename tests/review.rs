@@ -376,6 +376,9 @@ fn on_github_a_part_is_pushed_and_the_rest_closed_with_its_reason() {
     // A sync in between leaves the branch as it is.
     sandbox.ok(["sync"]);
     assert_eq!(ids(&sandbox).len(), 2);
+    for nothing in ["reject", "merge"] {
+        assert_eq!(sandbox.run(["review", nothing, ""]).status.code(), Some(3));
+    }
     let rejected = sandbox.ok(["review", "reject", "2", "3", "--because", "not @here, closes #7"]);
     assert!(rejected.contains("pull request #1 closed"), "{rejected}");
     let pull = api.pulls(SLUG).remove(0);

@@ -441,7 +441,7 @@ fn what_does_not_exist_is_no_empty_result() {
         [&["search", "mailed", "--session", "zzz"][..], &["sessions", "export", "--session", "zzz"]]
     {
         let told = failure(&sandbox, command, 3);
-        assert_eq!(told, "error: no archived session has an id that begins with zzz");
+        assert_eq!(told, "error: no archived session has an id that begins with \"zzz\"");
     }
     for command in [
         &["search", "mailed", "--project", "nonexistent"][..],
@@ -546,4 +546,31 @@ fn nobody_waits_long_for_a_database_that_is_locked() {
     let told = failure(&sandbox, &["search", "mailed"], 1);
     assert_eq!(told, "error: the session archive is in use by another process");
     assert!(begun.elapsed().as_secs() < 15, "{:?}", begun.elapsed());
+}
+
+#[test]
+fn nothing_is_deleted_by_an_empty_id_or_a_time_that_may_be_a_slip() {
+    let (sandbox, _) = with_sessions();
+    sandbox.ok(["sessions", "sync"]);
+    let count = || sandbox.json(["sessions", "--json"])["sessions"].as_array().unwrap().len();
+    let before = count();
+    for id in ["", " ", "/"] {
+        for command in ["forget", "show", "related"] {
+            failure(&sandbox, &["sessions", command, id], 3);
+        }
+    }
+    for when in ["6m", "12h", "2999-01-01"] {
+        failure(&sandbox, &["sessions", "prune", "--older-than", when], 2);
+    }
+    assert_eq!(count(), before);
+}
+
+#[test]
+fn an_export_that_cannot_be_written_has_failed() {
+    let (sandbox, _) = with_sessions();
+    sandbox.ok(["sessions", "sync"]);
+    let full = fs::File::options().write(true).open("/dev/full").unwrap();
+    let output = sandbox.command().args(["sessions", "export"]).stdout(full).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&output.stderr).starts_with("error: "));
 }

@@ -36,6 +36,10 @@ fn a_setting_is_read_and_written_and_comments_stay() {
     let got = sandbox.json(["config", "get", "extract.backend", "--json"]);
     assert_eq!(got["setting"]["value"], "heuristic");
     assert_eq!(got["setting"]["allowed"], "one of auto, api, claude-p, heuristic");
+    // Hooks run in other folders than this command.
+    let set = sandbox.json(["config", "set", "brain", "brain", "--json"]);
+    assert_eq!(set["value"], json!(sandbox.path().join("brain")));
+    sandbox.ok(["config", "unset", "brain"]);
     sandbox.ok(["config", "unset", "retrieve.limit"]);
     assert_eq!(sandbox.ok(["config", "get", "retrieve.limit"]), "10\n");
     // Twice is no error.

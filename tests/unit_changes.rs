@@ -167,3 +167,11 @@ fn a_proposed_change_is_delivered_like_a_capture() {
         status["captures"][0]["state"] == "done" && status["captures"][0]["origin"] == "edit"
     });
 }
+
+#[test]
+fn an_edit_that_loses_the_front_matter_is_refused() {
+    let sandbox = with_units("sh -c 'echo no unit here > \"$0\"'");
+    let refused = fails(&sandbox, 1, &["edit", UNIT]);
+    assert!(refused.contains("the front matter is missing"), "{refused}");
+    assert_eq!(items(&sandbox), [Value::Null; 0]);
+}

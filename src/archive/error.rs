@@ -54,13 +54,13 @@ pub enum Error {
         source: std::io::Error,
     },
     /// No session's id begins like this.
-    #[error("no archived session has an id that begins with {prefix}")]
+    #[error("no archived session has an id that begins with {prefix:?}")]
     UnknownSession {
         /// What was asked for.
         prefix: String,
     },
     /// Several sessions' ids begin like this.
-    #[error("{count} archived sessions have an id that begins with {prefix}")]
+    #[error("{count} archived sessions have an id that begins with {prefix:?}")]
     AmbiguousSession {
         /// What was asked for.
         prefix: String,

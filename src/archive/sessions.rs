@@ -215,6 +215,10 @@ pub(crate) fn session_of_row(connection: &Connection, row: i64) -> Result<Sessio
 
 /// The one session whose id begins like this.
 pub(crate) fn find(connection: &Connection, prefix: &str) -> Result<Session, Error> {
+    // Every id begins with nothing: a variable of a shell that is not set must not name the only session.
+    if prefix.trim_matches(['/', ' ']).is_empty() {
+        return Err(Error::UnknownSession { prefix: prefix.to_owned() });
+    }
     let exact = format!("SELECT {COLUMNS} FROM sessions s WHERE s.session = ?1");
     if let Some(found) = connection.prepare_cached(&exact)?.query_map([prefix], read_session)?.next() {
         return Ok(found?);

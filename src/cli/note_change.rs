@@ -1,5 +1,7 @@
 //! What the commands for notes and facts share: how a change is written and what is said of it.
 
+use std::path::Path;
+
 use actors::Setup;
 use actors::notes::{NoteStore, Written};
 use jiff::Timestamp;
@@ -8,6 +10,7 @@ use notes::{Notebook, content};
 use serde_json::{Value, json};
 use transcript::redact::redact;
 
+use crate::commands::context::full_path;
 use crate::context::Context;
 use crate::error::{CliError, USAGE};
 use crate::output;
@@ -85,9 +88,10 @@ pub(crate) fn scope_of(path: Option<&str>, is_here: bool) -> Result<Vec<Scope>, 
         return Ok(Vec::new());
     }
     let folder = std::env::current_dir()?;
-    let key = ::archive::Project::of(&folder).key;
+    let project = ::archive::Project::of(&folder);
+    let path = path.map(|path| path_within(&project.path, path)).transpose()?;
     // Without a remote it is a path of this machine, which says nothing on another one.
-    let repository = Some(key).filter(|key| !key.starts_with('/'));
+    let repository = Some(project.key).filter(|key| !key.starts_with('/'));
     if repository.is_none() && path.is_none() {
         return Err(CliError::new(
             "this folder's project has no remote, by which other machines would know it",
@@ -95,7 +99,25 @@ pub(crate) fn scope_of(path: Option<&str>, is_here: bool) -> Result<Vec<Scope>, 
         .code(USAGE)
         .hint("name a file with --path, or leave --here out"));
     }
-    Ok(vec![Scope { repository, path: path.map(str::to_owned), ..Scope::default() }])
+    Ok(vec![Scope { repository, path, ..Scope::default() }])
+}
+
+/// A path of the command line, as a scope has it: within the project, whose root it may also begin at.
+fn path_within(root: &Path, given: &str) -> Result<String, CliError> {
+    let refused = |what: String| {
+        CliError::new(what).code(USAGE).hint("--path names a file or a folder of the project that you are in")
+    };
+    if given.trim().is_empty() {
+        return Err(refused("the path is empty".to_owned()));
+    }
+    let from_root = root.join(given);
+    let path = if !Path::new(given).exists() && from_root.exists() { &from_root } else { Path::new(given) };
+    let full = full_path(path)?;
+    let within = full
+        .strip_prefix(root)
+        .map_err(|_| refused(format!("{} is not in {}", output::safe(given), output::short_path(root))))?;
+    let within = within.to_string_lossy().replace('\\', "/");
+    Ok(if within.is_empty() { ".".to_owned() } else { within })
 }
 
 /// A note as `--json` prints it.

@@ -18,7 +18,7 @@ pub(crate) struct StateProblem {
 }
 
 impl StateProblem {
-    /// Looks for a repository of another user, for files that are in the way, and for locks that cannot be opened. Creates and locks nothing.
+    /// Looks for a repository of another user, for files that are in the way or cannot be written, and for locks that cannot be opened. Creates and locks nothing.
     pub(crate) fn find(root: &Path, places: &StatePaths) -> Option<Self> {
         if let Err(git::Error::NotTrusted { message, .. }) = git::Repository::open(root) {
             // git names the command that makes an exception.
@@ -32,6 +32,16 @@ impl StateProblem {
         }
         if let Some(problem) = Self::find_blocked(root, places) {
             return Some(problem);
+        }
+        let repository = root.join(".git");
+        if repository.is_dir() && !system::process::is_root() && !system::file::is_writable(&repository) {
+            return Some(Self {
+                message: format!(
+                    "{} cannot be written, so that nothing is noted or merged",
+                    repository.display()
+                ),
+                fix: format!("chmod -R u+rwX '{}'", root.display()),
+            });
         }
         if let Some(problem) = Self::find_full_disk(root, places) {
             return Some(problem);

@@ -128,7 +128,7 @@ impl MergedUnits {
         }
         printed.push_str(&format!("on branch {branch}; your main branch has it once you merge it\n"));
         if proposed.is_delivered {
-            printed.push_str("the branch is being pushed; `nugget status` shows the pull request\n");
+            printed.push_str("the branch is being pushed; `nugget status` shows what becomes of it\n");
         }
         printed.push_str("review: nugget review\n");
         output::print(&printed)

@@ -118,7 +118,7 @@ pub(crate) fn explain(
         _ => Vec::new(),
     };
     let argument = text(ContextKind::InvalidArg).unwrap_or_default();
-    let help = format!("`{name} --help` has details and examples");
+    let help = format!("`{name} --help` has details");
     let (message, hint) = match error.kind() {
         ErrorKind::InvalidSubcommand => {
             let given = text(ContextKind::InvalidSubcommand).unwrap_or_default();

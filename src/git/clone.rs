@@ -63,6 +63,7 @@ pub fn clone(
         git.arguments(["clone", "--quiet", "--no-recurse-submodules", "--template=", "--"]);
         git.arguments([std::ffi::OsStr::new(url), work.as_os_str()]);
         git.run(until)?.ok()?;
+        check_out_what_there_is(&work, until)?;
         // `into` is missing or an empty folder.
         std::fs::rename(&work, &into).map_err(Error::io("replace", &into))?;
         Repository::open(&into)
@@ -70,4 +71,27 @@ pub fn clone(
     drop(held);
     remove(&temporary)?;
     cloned
+}
+
+/// Checks out the remote's `main`, `master` or only branch where its HEAD names one that does not exist: a bare repository
+/// that was made with another default branch than the one that was pushed to it.
+fn check_out_what_there_is(work: &Path, until: Instant) -> Result<(), Error> {
+    let run = |arguments: &[&str]| {
+        let mut git = GitCommand::new(work, None, false);
+        git.arguments(arguments);
+        git.run(until)
+    };
+    if run(&["rev-parse", "--verify", "--quiet", "HEAD"])?.is_success {
+        return Ok(());
+    }
+    let listed = run(&["for-each-ref", "--format=%(refname:lstrip=3)", "refs/remotes/origin"])?.ok()?;
+    let listed = String::from_utf8_lossy(&listed).into_owned();
+    let branches: Vec<&str> = listed.lines().filter(|name| *name != "HEAD").collect();
+    let only = branches.first().filter(|_| branches.len() == 1);
+    let wanted = ["main", "master"].iter().find(|name| branches.contains(name)).or(only);
+    if let Some(branch) = wanted {
+        run(&["checkout", "--quiet", branch])?.ok()?;
+        run(&["remote", "set-head", "origin", branch])?.ok()?;
+    }
+    Ok(())
 }

@@ -168,7 +168,7 @@ impl Statements {
     /// Whether the titles show that both cannot hold, so plainly that the texts need not be alike.
     pub(crate) fn titles_oppose(&self, other: &Self) -> bool {
         let (one, two) = (&self.title, &other.title);
-        let is_denial = one.is_denial(two) && one.likeness(two) >= DENIED_SHARE;
+        let is_denial = self.title_denies(other) && one.likeness(two) >= DENIED_SHARE;
         let is_correction =
             one.is_correction != two.is_correction && (self.corrects(other) || other.corrects(self));
         let is_plain = is_denial || is_correction || one.is_other_choice(two);
@@ -186,10 +186,25 @@ impl Statements {
             return false;
         }
         let (one, two) = (&self.title, &other.title);
-        one.is_denial(two)
+        self.title_denies(other)
             || one.is_other_choice(two)
             || one.is_same_statement(two, SAME_STATEMENT_SHARE) && one.differs_in_numbers(two)
             || self.sentences.iter().any(|one| other.sentences.iter().any(|two| one.has_another_number(two)))
+    }
+
+    /// Whether a title denies the other one. Not where a text says itself what the other title says: then its title only
+    /// names the subject ("Friday deploys" and "No deploys on Friday").
+    fn title_denies(&self, other: &Self) -> bool {
+        self.title.is_denial(&other.title) && !self.restates(&other.title) && !other.restates(&self.title)
+    }
+
+    /// Whether a sentence of the text says the same as a statement.
+    fn restates(&self, statement: &Statement) -> bool {
+        self.sentences.iter().any(|sentence| {
+            sentence.is_same_statement(statement, DENIED_SHARE)
+                && sentence.is_negative == statement.is_negative
+                && !sentence.has_opposite_word(statement)
+        })
     }
 
     /// Whether a title says that something is no longer so, of which its unit mentions all that the other title names.
@@ -319,6 +334,10 @@ mod tests {
             (("Use cents, not floats", ""), ("Use cents instead of floats", "")),
             (("Wait thirty seconds for the proxy", ""), ("Wait 30 s for the proxy", "")),
             (("Never merge before the tests", ""), ("Merge after the tests", "")),
+            (
+                ("Friday deploys", "We never deploy to production on Friday afternoons."),
+                ("No deploys on Friday", "Never deploy to production on a Friday afternoon."),
+            ),
         ] {
             assert!(!oppose(one, other), "{one:?} | {other:?}");
         }

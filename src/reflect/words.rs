@@ -12,7 +12,8 @@ pub(crate) fn words(text: &str) -> Words {
     let lower = text.to_lowercase();
     let words = lower.split(|c: char| !c.is_alphanumeric() && c != '\'' && c != '_');
     let words = words.filter(|word| word.len() > 1 && !is_stop_word(word));
-    words.map(|word| stem(word.strip_suffix("'s").unwrap_or(word))).collect()
+    // Twice: "deploys" becomes "deploy", and only that "deplo", as "deploy" does.
+    words.map(|word| stem(&stem(word.strip_suffix("'s").unwrap_or(word)))).collect()
 }
 
 /// The share of the words of `part` that `all` contains, from 0 to 1.

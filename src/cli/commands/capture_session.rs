@@ -274,6 +274,14 @@ fn announcement_from_file(path: &Path) -> Result<Announcement, CliError> {
     let failed = |error: std::io::Error| CliError::new(format!("failed to read {}: {error}", path.display()));
     let path = std::fs::canonicalize(path)
         .map_err(|error| failed(error).hint("transcripts are in ~/.claude/projects/*/*.jsonl"))?;
+    if path.to_str().is_none() {
+        return Err(CliError::new(format!(
+            "{}: a path that is no valid UTF-8 cannot be kept",
+            path.display()
+        ))
+        .code(USAGE)
+        .hint("rename the transcript, or make a copy of it"));
+    }
     // To open a named pipe would wait for its writer.
     let metadata = std::fs::metadata(&path).map_err(failed)?;
     if !metadata.is_file() {

@@ -152,6 +152,10 @@ fn find_key(name: &str) -> Result<&'static Key, CliError> {
 /// Writes a setting, or removes it with `None`, and prints what it was.
 fn write(config: &Config, key: &'static Key, value: Option<&str>, as_json: bool) -> Result<(), CliError> {
     let name = key.name;
+    // Hooks run in the folders of projects.
+    let absolute = value.filter(|value| name == "brain" && !value.is_empty() && !value.starts_with('~'));
+    let absolute = absolute.map(std::path::absolute).transpose()?;
+    let value = absolute.as_ref().and_then(|path| path.to_str()).or(value);
     if let Some(value) = value.filter(|value| !key.allows(value)) {
         return Err(CliError::new(format!("`{name}` cannot be {value:?}; nothing was written"))
             .code(USAGE)

@@ -93,7 +93,7 @@ impl Asked {
 }
 
 /// The absolute path, without links where it exists, and without `..` where it does not.
-fn full_path(path: &Path) -> std::io::Result<PathBuf> {
+pub(crate) fn full_path(path: &Path) -> std::io::Result<PathBuf> {
     let plain = transcript::without_dots(&std::path::absolute(path)?);
     for folder in plain.ancestors() {
         if let Ok(real) = std::fs::canonicalize(folder) {

@@ -597,6 +597,7 @@ fn check_index(brain: &Brain, embed: &embed::Settings) -> Check {
         let Some(label) = snapshot.model().cloned() else {
             return Ok(Check::warning(name, "it is empty").fix("nugget index"));
         };
+        let unreadable = snapshot.problems()?.len() as u64;
         drop(snapshot);
         let wanted = embed::model_name(embed);
         if label.name != wanted {
@@ -604,6 +605,11 @@ fn check_index(brain: &Brain, embed: &embed::Settings) -> Check {
             return Ok(Check::warning(name, message).fix("nugget index"));
         }
         Ok(match index.is_current(brain, &label)? {
+            true if unreadable > 0 => {
+                let files = counted(unreadable, "file");
+                Check::warning(name, format!("{state}; no unit can be read of {files}, which nobody finds"))
+                    .fix("nugget index names them and says what is wrong")
+            }
             true => Check::ok(name, format!("{state}, up to date")),
             false => Check::warning(name, format!("{state}, behind the files; the next question updates it"))
                 .fix("nugget index"),

@@ -52,6 +52,10 @@ impl EditArgs {
 /// Why an edited text cannot be this unit.
 fn problem(edited: &str, unit: &MergedUnit) -> Option<String> {
     let id = |text: &str| Some(Document::parse(text).ok()?.unit(&unit.path).ok()?.id);
+    let has_front_matter = |text: &str| text.trim_start_matches('\u{feff}').starts_with("---");
+    if has_front_matter(&unit.text) && !has_front_matter(edited) {
+        return Some("the front matter is missing: the lines from --- to ---".to_owned());
+    }
     unit_problem(edited, &unit.path).or_else(|| {
         let id = id(edited).filter(|id| *id != unit.unit.id)?;
         Some(format!(

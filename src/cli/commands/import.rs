@@ -129,7 +129,7 @@ impl ImportArgs {
             (false, false) => format!("{count} from {files} on branch {branch}\nreview: nugget review\n"),
         });
         if is_delivered {
-            text.push_str("  remote: the branch is being pushed; `nugget status` shows the pull request\n");
+            text.push_str("  remote: the branch is being pushed; `nugget status` shows what becomes of it\n");
         }
         if !units.is_empty() {
             text.push_str(&domains.unwrap_or_default());

@@ -445,8 +445,13 @@ impl RmArgs {
             let (mut removed, mut unlinked) = (Vec::new(), 0);
             for name in &self.notes {
                 let id = notebook.find_note(name)?.unit.id.clone();
-                unlinked += notebook.remove(&id, now)?;
-                removed.push(id);
+                // One may be named twice.
+                if !removed.contains(&id) {
+                    removed.push(id);
+                }
+            }
+            for id in &removed {
+                unlinked += notebook.remove(id, now)?;
             }
             Ok((removed, unlinked))
         })?;

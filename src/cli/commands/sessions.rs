@@ -543,7 +543,9 @@ impl ExportArgs {
                 let mut out = io::BufWriter::new(io::stdout().lock());
                 match write(&mut out) {
                     // `nugget sessions export | head`
-                    Err(_) if out.flush().is_err() => Ok(()),
+                    Err(_) if out.flush().is_err_and(|error| error.kind() == io::ErrorKind::BrokenPipe) => {
+                        Ok(())
+                    }
                     result => result,
                 }
             }
@@ -717,11 +719,19 @@ fn describe_skip(reason: &str) -> &str {
 impl PruneArgs {
     fn run(&self) -> Result<(), CliError> {
         let now = Timestamp::now();
-        let before = parse_moment(&self.older_than, now).ok_or_else(|| {
-            CliError::new(format!("{:?} is not a time", self.older_than))
+        let refused = |what: &str| {
+            CliError::new(format!("{:?} {what}", self.older_than))
                 .code(USAGE)
-                .hint("give 180d, 26w, 2026-01-01, …")
-        })?;
+                .hint("give days, weeks or a date: 180d, 26w, 2026-01-01")
+        };
+        let before = parse_moment(&self.older_than, now).ok_or_else(|| refused("is not a time"))?;
+        // Whoever writes 6m may mean months, and would lose all.
+        if self.older_than.trim().ends_with(['m', 'h']) {
+            return Err(refused("is less than a day, or not what it seems: m are minutes"));
+        }
+        if before > now {
+            return Err(refused("is in the future"));
+        }
         let removal = open()?.prune(before, self.dry_run, PATIENCE)?;
         if self.json {
             return output::print_json(&json!({ "dry_run": self.dry_run, "removed": removal }));

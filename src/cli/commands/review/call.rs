@@ -69,7 +69,7 @@ impl Review {
         };
         let steps: [&dyn Fn(&Item) -> bool; 3] =
             [&|item| item.id == name || long(item) == name, &|item| item.unit_id() == name, &|item| {
-                item.id.starts_with(name) || item.unit_id().starts_with(name)
+                !name.is_empty() && (item.id.starts_with(name) || item.unit_id().starts_with(name))
             }];
         for step in steps {
             match matches(step).as_slice() {
