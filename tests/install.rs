@@ -158,6 +158,9 @@ fn a_dry_run_lists_every_change_and_makes_none() {
     }
     assert_eq!(snapshot(sandbox.path()), before);
     sandbox.ok(["install", "--as", "settings"]);
+    let printed = sandbox.ok(["install", "--as", "plugin", "--dry-run"]);
+    assert!(printed.contains(".claude.json: nugget's entries removed"), "{printed}");
+    assert!(!printed.contains("your own hook"), "those of an earlier installation are nugget's: {printed}");
     let installed = snapshot(sandbox.path());
     let printed = sandbox.ok(["uninstall", "--dry-run"]);
     assert!(printed.contains("dry run; would remove:") && printed.contains(SERVER_TOOL), "{printed}");

@@ -369,7 +369,7 @@ fn status_names_what_the_person_has_to_do() {
     sandbox.run(["index"]);
     let text = sandbox.ok(["status"]);
     assert!(
-        text.contains("\nto fix    1 file cannot be read as units: `nugget index` names them\n"),
+        text.contains("\nto fix    1 file is no unit: `nugget index` says why\n"),
         "{text}"
     );
 }

@@ -133,7 +133,7 @@ fn code_and_hint(error: &(dyn Error + 'static)) -> (u8, Option<String>) {
             }
             notes::Error::Ambiguous { .. } => hint(USAGE, "name it by its id"),
             notes::Error::NotANote { id, .. } => {
-                hint(USAGE, &format!("`nugget edit {id}` changes units of other types"))
+                hint(USAGE, &format!("`nugget edit {id}` and `nugget rm {id}` are for units of other types"))
             }
             _ => (USAGE, None),
         }

@@ -80,8 +80,13 @@ pub(crate) struct Change {
 }
 
 impl Change {
-    fn is_needed(&self) -> bool {
+    pub(crate) fn is_needed(&self) -> bool {
         self.before != self.after
+    }
+
+    /// The file as it will be; empty if there will be none.
+    pub(crate) fn after(&self) -> &str {
+        self.after.as_deref().unwrap_or_default()
     }
 
     /// The file and its entries, for `--json`.

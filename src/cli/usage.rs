@@ -145,11 +145,16 @@ pub(crate) fn explain(
             let allowed = texts(ContextKind::ValidValue);
             let why = std::error::Error::source(error).map(|source| match source.to_string() {
                 parsing if parsing.contains("digit") => ": it is not a whole number".to_owned(),
-                other => match other.split_once(" is not in ").and_then(|(_, range)| range.split_once("..="))
-                {
-                    Some((least, most)) => format!(": it must be from {least} to {most}"),
-                    None => format!(": {other}"),
-                },
+                parsing if parsing.contains("too large") => ": it is too large".to_owned(),
+                other => {
+                    match other.split_once(" is not in ").and_then(|(_, range)| range.split_once("..")) {
+                        Some((least, most)) => match most.strip_prefix('=') {
+                            Some(most) => format!(": it must be from {least} to {most}"),
+                            None => format!(": it must be at least {least}"),
+                        },
+                        None => format!(": {other}"),
+                    }
+                }
             });
             let why = why.unwrap_or_default();
             let message = match value.is_empty() {

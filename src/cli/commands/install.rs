@@ -87,7 +87,7 @@ impl InstallArgs {
         };
         let program = Program::here()?;
         let plan = client_files.plan(method, &program)?;
-        let notes = find_conflicts(&client_files, &client_settings, method)?;
+        let notes = find_conflicts(&client_files, &client_settings, method, &plan)?;
         if !self.dry_run && plan.is_new {
             client_files.apply(&plan)?;
         }
@@ -135,8 +135,15 @@ fn describe(plan: &Plan) -> String {
     if let Some(folder) = &plan.removed {
         text.push_str(&format!("  {}: removed, so that nugget is there once\n", short_path(folder)));
     }
-    let changes = plan.changes.iter().filter(|change| !change.added.is_empty());
-    text.extend(changes.map(|change| change.describe('+')));
+    for change in &plan.changes {
+        match change.added.is_empty() {
+            false => text.push_str(&change.describe('+')),
+            true if change.is_needed() => {
+                text.push_str(&format!("  {}: nugget's entries removed\n", short_path(&change.path)));
+            }
+            true => {}
+        }
+    }
     text
 }
 
@@ -145,6 +152,7 @@ fn find_conflicts(
     client_files: &ClientFiles,
     client_settings: &ClientSettings,
     method: Method,
+    plan: &Plan,
 ) -> Result<Vec<String>, CliError> {
     let mut notes = Vec::new();
     // What is added for a user and for a project runs twice there.
@@ -156,7 +164,15 @@ fn find_conflicts(
         notes
             .push(format!("your own sessions in this project run each hook twice: {plugin} does it already"));
     }
-    let Ok(text) = std::fs::read_to_string(&client_files.settings) else { return Ok(notes) };
+    // As it will be: entries of an earlier installation are gone then.
+    let planned = plan.changes.iter().find(|change| change.path == client_files.settings);
+    let text = match planned {
+        Some(change) => change.after().to_owned(),
+        None => std::fs::read_to_string(&client_files.settings).unwrap_or_default(),
+    };
+    if text.trim().is_empty() {
+        return Ok(notes);
+    }
     let settings = json_edit::value(&text).map_err(|error| invalid_file(&client_files.settings, &error))?;
     let shown = short_path(&client_files.settings);
     if settings["disableAllHooks"] == true {
