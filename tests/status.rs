@@ -368,8 +368,5 @@ fn status_names_what_the_person_has_to_do() {
     std::fs::write(sandbox.brain().join("broken.md"), "---\ntype: [\n---\n").unwrap();
     sandbox.run(["index"]);
     let text = sandbox.ok(["status"]);
-    assert!(
-        text.contains("\nto fix    1 file is no unit: `nugget index` says why\n"),
-        "{text}"
-    );
+    assert!(text.contains("\nto fix    1 file is no unit: `nugget index` says why\n"), "{text}");
 }

@@ -187,6 +187,42 @@ fn what_a_teams_server_shows_a_session_is_recorded_on_its_machine() {
 }
 
 #[test]
+fn only_a_clone_is_logged_in_and_doctor_says_what_the_token_lacks() {
+    let sandbox = Sandbox::with_brain();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let serve = |stream: TcpStream| {
+        let answer = json!({ "subject": "ada", "brains": ["payments"], "scopes": ["read"], "expires": null })
+            .to_string();
+        let mut answers = stream.try_clone()?;
+        let mut reader = BufReader::new(stream);
+        while read_request(&mut reader)?.is_some() {
+            write!(answers, "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{answer}", answer.len())?;
+        }
+        Ok(())
+    };
+    serve_connections(listener, || false, serve);
+    let log_in = || sandbox.run_with_input(&["login", &url], b"ngt_example\n");
+    let refused = log_in();
+    let stderr = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(refused.status.code() == Some(2) && stderr.contains("no clone of a team's brain"), "{stderr}");
+    assert_eq!(sandbox.ok(["logout"]), "this brain belongs to no server\n");
+    sandbox.git(&["remote", "add", "origin", "https://example.com/acme/brain.git"]);
+    let done = log_in();
+    let told = String::from_utf8_lossy(&done.stdout).into_owned();
+    assert!(told.contains("a clone of https://example.com/acme/brain.git, are handed over to it"), "{told}");
+    let doctor = sandbox.run(["doctor", "--json"]);
+    let doctor: serde_json::Value = serde_json::from_slice(&doctor.stdout).unwrap();
+    let check = |name: &str| {
+        let checks = doctor["checks"].as_array().unwrap();
+        checks.iter().find(|check| check["name"] == name).unwrap().clone()
+    };
+    assert_eq!(check("server")["level"], "failure", "{}", check("server"));
+    assert!(check("server")["told"].as_str().unwrap().contains("lacks the scope capture"));
+    assert!(!check("model")["told"].as_str().unwrap().contains("nothing leaves"), "{}", check("model"));
+}
+
+#[test]
 fn a_server_whose_model_has_other_dimensions_answers_by_meaning() {
     if !has_postgres() {
         return;
@@ -205,6 +241,8 @@ fn a_server_whose_model_has_other_dimensions_answers_by_meaning() {
     ] {
         sandbox.variables.push((name.to_owned(), value));
     }
+    let too_early = stderr_of(&sandbox, 1, &["server", "brain", "list"]);
+    assert!(too_early.contains("`nugget server migrate` creates the tables"), "{too_early}");
     sandbox.ok(["server", "migrate"]);
     sandbox.ok(["server", "brain", "add", "payments", remote.to_str().unwrap()]);
     let token = sandbox.ok(["server", "token", "create", "ada", "payments"]);

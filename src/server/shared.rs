@@ -19,6 +19,8 @@ pub(crate) const RETRY_SOON: Duration = Duration::from_secs(1);
 /// The same after a call took too long: the database's side is not well.
 const RETRY_LATER: Duration = Duration::from_secs(5);
 
+/// A database that takes longer to say that it is there is not.
+const READY_WITHIN: Duration = Duration::from_secs(3);
 /// How long an answer on readiness holds.
 const READY_FOR: Duration = Duration::from_millis(500);
 
@@ -107,8 +109,9 @@ impl Shared {
         if let Some((_, known)) = ready.filter(|(asked, _)| asked.elapsed() < READY_FOR) {
             return known;
         }
-        let checked = self.call(Step::Health, |parts| parts.health.ready()).await;
-        let is_ready = checked.is_ok_and(|ready| ready.map_err(|error| unavailable(&error)).is_ok());
+        let asking = self.call(Step::Health, |parts| parts.health.ready());
+        let checked = tokio::time::timeout(READY_WITHIN, asking).await.ok().and_then(Result::ok);
+        let is_ready = checked.is_some_and(|ready| ready.map_err(|error| unavailable(&error)).is_ok());
         *ready = Some((Instant::now(), is_ready));
         is_ready
     }

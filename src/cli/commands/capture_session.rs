@@ -32,6 +32,8 @@ const POLL_EVERY: Duration = Duration::from_millis(100);
 const TITLES_MAX: usize = 10;
 /// After this time without a change `--wait` makes sure that there is a worker.
 const STALL: Duration = Duration::from_secs(2);
+/// So long `--wait` waits for a team's server that cannot be reached or does not take the capture.
+const SERVER_PATIENCE: Duration = Duration::from_secs(60);
 
 const AFTER: &str = "\
 The capture is stored durably before this command answers; a background worker
@@ -177,12 +179,18 @@ fn follow(
     };
     let spinner = output::spinner("queued");
     let mut changed = Instant::now();
-    let mut last = None;
+    let (mut last, mut refused) = (None, None);
     let capture = loop {
         let capture = queue.capture(added.id())?.ok_or(queue::Error::Unknown { id: added.id() })?;
         // The branch exists by then; an unreachable remote is not waited for.
         if capture.state.is_final() || waits_for_remote(&queue, &capture)? {
             break capture;
+        }
+        // It stays queued; but whoever waits, as a CI runner does, has to know.
+        match waits_for_server(&capture) {
+            true if refused.get_or_insert_with(Instant::now).elapsed() > SERVER_PATIENCE => break capture,
+            true => {}
+            false => refused = None,
         }
         let progress = (capture.state, capture.stage, capture.attempts);
         if last != Some(progress) {
@@ -208,7 +216,13 @@ fn follow(
     } else {
         output::print(&describe(&capture, &waiting_titles(brain, &queue, &capture)))?;
     }
-    Ok(if capture.state == State::Dead { ExitCode::from(CAPTURE_FAILED) } else { ExitCode::SUCCESS })
+    let has_failed = capture.state == State::Dead || waits_for_server(&capture);
+    Ok(if has_failed { ExitCode::from(CAPTURE_FAILED) } else { ExitCode::SUCCESS })
+}
+
+/// Whether the team's server cannot be reached, or does not take the capture.
+fn waits_for_server(capture: &Capture) -> bool {
+    capture.stage == queue::Stage::Upload && !capture.state.is_final() && capture.reason.is_some()
 }
 
 fn waits_for_remote(queue: &Queue, capture: &Capture) -> Result<bool, queue::Error> {
@@ -247,6 +261,9 @@ fn describe(capture: &Capture, titles: &[String]) -> String {
         (State::Queued | State::Retrying, _) if capture.stage == queue::Stage::Delivery => {
             let reason = capture.reason.as_deref().unwrap_or("the remote is not reachable at present");
             format!("{}not delivered yet: {}\nreview: nugget review\n", saved(), output::safe(reason))
+        }
+        _ if waits_for_server(capture) => {
+            format!("not handed over yet: {reason}\nit waits in the queue, and is tried again\n")
         }
         (State::Done, None) if capture.branch.is_none() => format!("handed over: {reason}\n"),
         (State::Done, None) => format!("{}review: nugget review\n", saved()),

@@ -17,6 +17,7 @@ use jiff::Timestamp;
 use knowledge::CountTokens as _;
 use queue::{FileLocks, Queue, Spool, State};
 use serde_json::{Value, json};
+use team_client::Login;
 
 use self::check::{Check, Level};
 use crate::client_settings::{ClientSettings, read_settings};
@@ -158,7 +159,9 @@ fn run_checks(context: &Context, offline: bool) -> Vec<Check> {
         checks.extend(stores);
         checks.extend(check_spool(&places));
         checks.push(archive);
-        checks.push(check_model(&config, reader.join().ok()));
+        let login = Login::read(places.folder()).ok().flatten();
+        checks.push(check_model(&config, reader.join().ok(), login.is_some()));
+        checks.extend(login.map(|login| check_server(&login, offline)));
         checks.extend(model_server.join().ok().flatten().map(
             |model_server::Finding { is_ok, message, fix }| {
                 let level = if is_ok { Level::Ok } else { Level::Warning };
@@ -643,14 +646,51 @@ fn check_units(brain: &Brain) -> Option<Check> {
     }
 }
 
-fn check_model(config: &Config, reader: Option<String>) -> Check {
+fn check_model(config: &Config, reader: Option<String>, is_handed_over: bool) -> Check {
     let settings = settings::embedding(config);
     let runtime = format!("{}, model {}", embed::find_runtime(&settings).0, embed::model_name(&settings));
     let reader = reader.unwrap_or_else(|| extractor::destination(config));
-    let reader = format!("sessions are read by {reader}");
+    let mut reader = format!("sessions are read by {reader}");
+    if is_handed_over {
+        // The rules of this machine are not asked then.
+        reader = "sessions are read by the team's server, after they were redacted here".to_owned();
+    }
     match embed::check_settings(&settings) {
         Ok(()) => Check::ok("model", format!("{runtime}; {reader}")),
         Err(error) => Check::failure("model", error.to_string()).fix("`nugget config` shows the settings"),
+    }
+}
+
+/// The team's server that captures are handed to.
+fn check_server(login: &Login, offline: bool) -> Check {
+    let name = "server";
+    let told = format!(
+        "captures are handed over to {}, brain {}",
+        output::safe(&login.url),
+        output::safe(&login.brain)
+    );
+    if offline {
+        return Check::ok(name, format!("{told}; not asked"));
+    }
+    let asked = login.client().map_err(|error| error.to_string()).and_then(|client| {
+        let runtime = async_runtime::current_thread().map_err(|error| error.to_string())?;
+        runtime.block_on(client.whoami()).map_err(|error| error.to_string())
+    });
+    match asked {
+        Err(why) => Check::failure(name, format!("{told}: {why}; captures wait here until then"))
+            .fix("once it can be reached nothing is to be done; `nugget login` takes another token"),
+        Ok(whoami) if !whoami.brains.contains(&login.brain) => {
+            Check::failure(name, format!("{told}: the token does not have that brain any more"))
+                .fix("nugget login")
+        }
+        Ok(whoami) if !whoami.scopes.iter().any(|scope| scope == "capture") => {
+            Check::failure(name, format!("{told}: the token lacks the scope capture"))
+                .fix("nugget login with another token")
+        }
+        Ok(whoami) => {
+            let until = whoami.expires.map(|at| format!(", until {}", output::safe(&at))).unwrap_or_default();
+            Check::ok(name, format!("{told}, as {}{until}", output::safe(&whoami.subject)))
+        }
     }
 }
 

@@ -60,6 +60,15 @@ impl LoginArgs {
         spinner.finish_and_clear();
         let whoami = whoami?;
         let brain = self.choose(&whoami)?;
+        // A brain of a team is a clone of its repository; a person's own must not be handed over by a slip.
+        let Some(remote) = crate::remote::open_repository(&local)?.remote()? else {
+            return Err(CliError::new(format!(
+                "{} has no remote: it is no clone of a team's brain",
+                local.root().display()
+            ))
+            .code(USAGE)
+            .hint("`nugget clone URL` brings the team's brain here; name it with --brain"));
+        };
         let login = Login { url: self.url.clone(), brain, subject: whoami.subject.clone(), token };
         login.write(places.folder())?;
         work_on_waiting(&local, &places)?;
@@ -77,6 +86,11 @@ impl LoginArgs {
             safe(&login.brain),
             safe(&whoami.scopes.join(" and ")),
         );
+        text.push_str(&format!(
+            "captures of {}, a clone of {}, are handed over to it\n",
+            output::short_path(local.root()),
+            remote.display_url()
+        ));
         for (scope, without) in [
             ("read", "questions are answered on this machine"),
             ("capture", "captures wait here: ask for a token with the scope capture, or log out"),

@@ -166,8 +166,10 @@ impl BrainRow {
     }
 
     /// Whether a difference can be written. Where most rows are free, the posting lists are short and many.
+    /// In generation 0 nothing counts as published, as after a backup was restored with or without its rows.
     fn can_be_changed(&self, model: &ModelLabel) -> bool {
-        self.model == model.name
+        self.generation > 0
+            && self.model == model.name
             && self.dimensions as usize == model.dimensions
             && self.rules == RULES_VERSION
             && self.next_row <= 2 * self.chunks + BUCKET_ROWS

@@ -445,6 +445,29 @@ fn a_change_of_one_section_keeps_the_vectors_of_the_others() {
 }
 
 #[test]
+fn a_brain_that_is_set_back_to_no_generation_is_published_as_a_whole() {
+    let Some(database) = TestDatabase::new() else { return };
+    let (brain, mut client) = (database.new_brain(), database.connect());
+    let local = World::new(11, 30).index(LocalMode::Changed);
+    publish_now(&mut client, brain, &local, Mode::Changed);
+    let question = Query::new("worker pool", "2026-06-01T00:00:00Z".parse().unwrap());
+    let (expected, _) = compare_answers(&mut client, brain, &local, std::slice::from_ref(&question));
+    // With the rows, and as from a backup without them.
+    for emptied in
+        [&[][..], &["units", "problems", "relations", "chunks", "token_vectors", "postings", "vectors"]]
+    {
+        client.execute("UPDATE brains SET generation = 0 WHERE id = $1", &[&brain]).unwrap();
+        for table in emptied {
+            client.execute(&format!("DELETE FROM {table} WHERE brain = $1"), &[&brain]).unwrap();
+        }
+        let published = publish_now(&mut client, brain, &local, Mode::Changed);
+        assert_eq!((published.generation, published.is_whole), (1, true));
+        let (found, _) = compare_answers(&mut client, brain, &local, std::slice::from_ref(&question));
+        assert_eq!(found, expected);
+    }
+}
+
+#[test]
 fn vectors_of_another_models_length_are_published_and_searched() {
     let Some(database) = TestDatabase::new() else { return };
     let (brain, mut client) = (database.new_brain(), database.connect());

@@ -97,8 +97,7 @@ fn add_brain(
         )));
     }
     let config = context.config()?;
-    let store = database.connect()?;
-    store.check()?;
+    let store = database.connect_migrated()?;
     if store.brain_by_slug(name)?.is_some() {
         return Err(
             CliError::new(format!("there is a brain {name}")).hint("`nugget server brain list` shows all")
@@ -126,7 +125,7 @@ fn add_brain(
 }
 
 fn list_brains(database: &Database, as_json: bool) -> Result<(), CliError> {
-    let brains = database.connect()?.brains()?;
+    let brains = database.connect_migrated()?.brains()?;
     if as_json {
         let brains = brains.iter().map(|brain| {
             json!({
@@ -203,7 +202,7 @@ impl TokenArgs {
     pub(super) fn run(self) -> Result<(), CliError> {
         match self.command {
             TokenCommand::Create { subject, brains, scopes, days, database, json } => {
-                let store = database.connect()?;
+                let store = database.connect_migrated()?;
                 let expires = Timestamp::now() + SignedDuration::from_hours(24 * days);
                 let (id, token) = create_token(&store, &subject, &brains, &scopes, expires)?;
                 if json {
@@ -217,9 +216,9 @@ impl TokenArgs {
                 ));
                 output::print(&format!("{token}\n"))
             }
-            TokenCommand::List { database, json } => list_tokens(&database.connect()?, json),
+            TokenCommand::List { database, json } => list_tokens(&database.connect_migrated()?, json),
             TokenCommand::Revoke { id, database, json } => {
-                match database.connect()?.revoke_token(id, &person())? {
+                match database.connect_migrated()?.revoke_token(id, &person())? {
                     true if json => output::print_json(&json!({ "revoked": id })),
                     true => output::print(&format!("revoked token {id}\n")),
                     false => Err(CliError::new(format!("there is no token {id} that is valid"))
@@ -302,8 +301,7 @@ pub(crate) struct ServerStatusArgs {
 
 impl ServerStatusArgs {
     pub(super) fn run(self) -> Result<(), CliError> {
-        let store = self.database.connect()?;
-        store.check()?;
+        let store = self.database.connect_migrated()?;
         let (servers, ages, brains) =
             (store.live_servers(LIVE_WITHIN)?, store.queue_ages()?, store.brains()?);
         let mut by_brain = Vec::new();
@@ -408,8 +406,7 @@ pub(crate) struct ServerRetryArgs {
 
 impl ServerRetryArgs {
     pub(super) fn run(self) -> Result<(), CliError> {
-        let store = self.database.connect()?;
-        store.check()?;
+        let store = self.database.connect_migrated()?;
         let mut queued = 0;
         for brain in store.brains()? {
             queued += store.retry(brain.id)?;

@@ -13,7 +13,7 @@ pub(crate) struct Database {
     #[arg(long = "database", value_name = "URL", env = "NUGGET_DATABASE", hide_env = true)]
     url: Option<String>,
     /// Read the database's URL from this file, as it may have a password
-    #[arg(long = "database-file", value_name = "FILE", conflicts_with = "url", value_hint = clap::ValueHint::FilePath)]
+    #[arg(long = "database-file", value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     file: Option<PathBuf>,
 }
 
@@ -30,5 +30,15 @@ impl Database {
             }
         };
         Ok(TeamStore::connect(url.trim())?)
+    }
+
+    /// The same, with the tables of this program.
+    pub(super) fn connect_migrated(&self) -> Result<TeamStore, CliError> {
+        let store = self.connect()?;
+        match store.check() {
+            Err(error @ team::Error::NotMigrated { .. }) => Err(CliError::from(error)
+                .hint("`nugget server migrate` creates the tables, or brings them up to date")),
+            checked => Ok(checked.map(|()| store)?),
+        }
     }
 }
