@@ -173,20 +173,22 @@ pub fn look(setup: &Setup, pass: &Pass<'_>, now: Timestamp) -> Result<Reflection
             stale: stale.get(at).and_then(Option::as_deref),
         })
         .collect();
+    let waiting = Waiting::read(&repository)?;
     let settings = reflect::Settings {
         recording_since: recalls.since,
         since: pass.since,
         rejected: proposed_before(setup)?.keys.into_iter().collect(),
-        other_ids: ids_elsewhere(setup)?,
+        other_ids: waiting.ids,
         ..reflect::Settings::default()
     };
     let mut findings = reflect::find(&observed, &settings, now);
-    // What an earlier pass has proposed may be merged first, and would no longer fit what this one says of the same files.
-    let waiting = waiting_paths(&repository)?;
-    findings.retain(|finding| {
-        let changes = reflect::apply(std::slice::from_ref(finding), &observed, now);
-        !changes.iter().any(|change| waiting.contains(&change.path))
-    });
+    if !waiting.reflected.is_empty() {
+        // What an earlier pass proposed may be merged first, and would no longer fit what this one says of the same files.
+        findings.retain(|finding| {
+            let changes = reflect::apply(std::slice::from_ref(finding), &observed, now);
+            !changes.iter().any(|change| waiting.reflected.contains(&change.path))
+        });
+    }
     let left_out = findings.len().saturating_sub(FINDINGS_MAX);
     findings.truncate(FINDINGS_MAX);
     let changes = reflect::apply(&findings, &observed, now);
@@ -335,25 +337,27 @@ fn recalls(setup: &Setup) -> Result<Recalls, ReflectionError> {
     Ok(Recalls { by_unit: recalls.collect(), since: archive.recalls_since(&learning.brain)? })
 }
 
-/// The ids of units that wait for review: a link to one of them is not dangling.
-/// The files that the branches of earlier passes change or remove, which wait for a review.
-fn waiting_paths(repository: &Repository) -> Result<BTreeSet<String>, ReflectionError> {
-    let mut paths = BTreeSet::new();
-    let branches = repository.pending_branches()?.into_iter();
-    for branch in branches.filter(|branch| branch.name.starts_with(REFLECTION_BRANCH_PREFIX)) {
-        let (files, removals) =
-            (repository.branch_files(&branch.name)?, repository.branch_removals(&branch.name)?);
-        paths.extend(files.into_iter().chain(removals).map(|(path, _)| path));
-    }
-    Ok(paths)
+/// What waits for a review.
+#[derive(Default)]
+struct Waiting {
+    /// The ids of units: a link to one of them is not dangling.
+    ids: BTreeSet<UnitId>,
+    /// The files that earlier passes would change or remove.
+    reflected: BTreeSet<String>,
 }
 
-fn ids_elsewhere(setup: &Setup) -> Result<BTreeSet<UnitId>, ReflectionError> {
-    let repository = setup.repository()?;
-    let mut ids = BTreeSet::new();
-    for branch in repository.pending_branches()? {
-        let files = repository.branch_files(&branch.name)?;
-        ids.extend(files.iter().map(|(path, _)| UnitId::verbatim(knowledge::name::file_stem(path))));
+impl Waiting {
+    fn read(repository: &Repository) -> Result<Self, ReflectionError> {
+        let mut waiting = Self::default();
+        for branch in repository.pending_branches()? {
+            let paths: Vec<String> =
+                repository.branch_files(&branch.name)?.into_iter().map(|(path, _)| path).collect();
+            waiting.ids.extend(paths.iter().map(|path| UnitId::verbatim(knowledge::name::file_stem(path))));
+            if branch.name.starts_with(REFLECTION_BRANCH_PREFIX) {
+                let removed = repository.branch_removals(&branch.name)?.into_iter().map(|(path, _)| path);
+                waiting.reflected.extend(paths.into_iter().chain(removed));
+            }
+        }
+        Ok(waiting)
     }
-    Ok(ids)
 }
