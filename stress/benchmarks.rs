@@ -114,134 +114,32 @@ const SIGNAL_FIGURES: &[Figure] = &[
 ];
 
 /// Recall@5 of the second halves of each set's projects before learning, and by how much it changes.
-const LEARNING_FIGURES: &[Figure] = &[
-    figure(
-        "code-qa, by the embedding",
-        "/code-qa/embedding/orders/honest, checked, 100 %/recall@5/before",
-        "",
-    ),
-    figure("learned, unchecked", "/code-qa/embedding/orders/honest, listwise, unchecked/recall@5/change", ""),
-    figure("what goes live", "/code-qa/embedding/orders/honest, checked, 100 %/recall@5/change", ""),
-    figure("code-qa, final order", "/code-qa/final/orders/honest, checked, 100 %/recall@5/before", ""),
-    figure("learned, unchecked", "/code-qa/final/orders/honest, listwise, unchecked/recall@5/change", ""),
-    figure("what goes live", "/code-qa/final/orders/honest, checked, 100 %/recall@5/change", ""),
-    figure(
-        "what goes live with all citations wrong",
-        "/code-qa/final/orders/flipped, checked, 100 %/recall@5/change",
-        "",
-    ),
-    figure(
-        "code-search, by the embedding",
-        "/code-search/embedding/orders/honest, checked, 100 %/recall@5/before",
-        "",
-    ),
-    figure(
-        "learned, unchecked",
-        "/code-search/embedding/orders/honest, listwise, unchecked/recall@5/change",
-        "",
-    ),
-    figure("what goes live", "/code-search/embedding/orders/honest, checked, 100 %/recall@5/change", ""),
-    figure(
-        "code-search, final order",
-        "/code-search/final/orders/honest, checked, 100 %/recall@5/before",
-        "",
-    ),
-    figure("learned, unchecked", "/code-search/final/orders/honest, listwise, unchecked/recall@5/change", ""),
-    figure("what goes live", "/code-search/final/orders/honest, checked, 100 %/recall@5/change", ""),
-    figure(
-        "what goes live with all citations wrong",
-        "/code-search/final/orders/flipped, checked, 100 %/recall@5/change",
-        "",
-    ),
-    figure(
-        "dialogue-chunks, by the embedding",
-        "/dialogue-chunks/embedding/orders/honest, checked, 100 %/recall@5/before",
-        "",
-    ),
-    figure(
-        "learned, unchecked",
-        "/dialogue-chunks/embedding/orders/honest, listwise, unchecked/recall@5/change",
-        "",
-    ),
-    figure("what goes live", "/dialogue-chunks/embedding/orders/honest, checked, 100 %/recall@5/change", ""),
-    figure(
-        "dialogue-chunks, final order",
-        "/dialogue-chunks/final/orders/honest, checked, 100 %/recall@5/before",
-        "",
-    ),
-    figure(
-        "learned, unchecked",
-        "/dialogue-chunks/final/orders/honest, listwise, unchecked/recall@5/change",
-        "",
-    ),
-    figure("what goes live", "/dialogue-chunks/final/orders/honest, checked, 100 %/recall@5/change", ""),
-    figure(
-        "what goes live with all citations wrong",
-        "/dialogue-chunks/final/orders/flipped, checked, 100 %/recall@5/change",
-        "",
-    ),
-    figure(
-        "dialogue-turns, by the embedding",
-        "/dialogue-turns/embedding/orders/honest, checked, 100 %/recall@5/before",
-        "",
-    ),
-    figure(
-        "learned, unchecked",
-        "/dialogue-turns/embedding/orders/honest, listwise, unchecked/recall@5/change",
-        "",
-    ),
-    figure("what goes live", "/dialogue-turns/embedding/orders/honest, checked, 100 %/recall@5/change", ""),
-    figure(
-        "dialogue-turns, final order",
-        "/dialogue-turns/final/orders/honest, checked, 100 %/recall@5/before",
-        "",
-    ),
-    figure(
-        "learned, unchecked",
-        "/dialogue-turns/final/orders/honest, listwise, unchecked/recall@5/change",
-        "",
-    ),
-    figure("what goes live", "/dialogue-turns/final/orders/honest, checked, 100 %/recall@5/change", ""),
-    figure(
-        "what goes live with all citations wrong",
-        "/dialogue-turns/final/orders/flipped, checked, 100 %/recall@5/change",
-        "",
-    ),
-    figure(
-        "docs-qa, by the embedding",
-        "/docs-qa/embedding/orders/honest, checked, 100 %/recall@5/before",
-        "",
-    ),
-    figure("learned, unchecked", "/docs-qa/embedding/orders/honest, listwise, unchecked/recall@5/change", ""),
-    figure("what goes live", "/docs-qa/embedding/orders/honest, checked, 100 %/recall@5/change", ""),
-    figure("docs-qa, final order", "/docs-qa/final/orders/honest, checked, 100 %/recall@5/before", ""),
-    figure("learned, unchecked", "/docs-qa/final/orders/honest, listwise, unchecked/recall@5/change", ""),
-    figure("what goes live", "/docs-qa/final/orders/honest, checked, 100 %/recall@5/change", ""),
-    figure(
-        "what goes live with all citations wrong",
-        "/docs-qa/final/orders/flipped, checked, 100 %/recall@5/change",
-        "",
-    ),
-    figure(
-        "passages, by the embedding",
-        "/passages/embedding/orders/honest, checked, 100 %/recall@5/before",
-        "",
-    ),
-    figure(
-        "learned, unchecked",
-        "/passages/embedding/orders/honest, listwise, unchecked/recall@5/change",
-        "",
-    ),
-    figure("what goes live", "/passages/embedding/orders/honest, checked, 100 %/recall@5/change", ""),
-    figure("passages, final order", "/passages/final/orders/honest, checked, 100 %/recall@5/before", ""),
-    figure("learned, unchecked", "/passages/final/orders/honest, listwise, unchecked/recall@5/change", ""),
-    figure("what goes live", "/passages/final/orders/honest, checked, 100 %/recall@5/change", ""),
-    figure(
-        "what goes live with all citations wrong",
-        "/passages/final/orders/flipped, checked, 100 %/recall@5/change",
-        "",
-    ),
-];
+macro_rules! learning_figures {
+    ($($set:literal)*) => {
+        &[$(
+            figure(concat!($set, ", by the embedding"), learned!($set, "embedding/orders/honest, checked, 100 %", "before"), ""),
+            figure("learned, unchecked", learned!($set, "embedding/orders/honest, listwise, unchecked", "change"), ""),
+            figure("what goes live", learned!($set, "embedding/orders/honest, checked, 100 %", "change"), ""),
+            figure(concat!($set, ", final order"), learned!($set, "final/orders/honest, checked, 100 %", "before"), ""),
+            figure("learned, unchecked", learned!($set, "final/orders/honest, listwise, unchecked", "change"), ""),
+            figure("what goes live", learned!($set, "final/orders/honest, checked, 100 %", "change"), ""),
+            figure(
+                "what goes live with all citations wrong",
+                learned!($set, "final/orders/flipped, checked, 100 %", "change"),
+                ""
+            ),
+        )*]
+    };
+}
+
+macro_rules! learned {
+    ($set:literal, $order:literal, $value:literal) => {
+        concat!("/", $set, "/", $order, "/recall@5/", $value)
+    };
+}
+
+const LEARNING_FIGURES: &[Figure] =
+    learning_figures!("code-qa" "code-search" "dialogue-chunks" "dialogue-turns" "docs-qa" "passages");
 
 /// Of the two sets that have scopes.
 const POOLED_FIGURES: &[Figure] = &[
