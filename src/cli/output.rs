@@ -27,6 +27,11 @@ pub(crate) fn print(text: &str) -> Result<(), CliError> {
     print_verbatim(&for_terminal(text))
 }
 
+/// How many files of the brain are no units.
+pub(crate) fn no_units(files: u64) -> String {
+    format!("{} {}", counted(files, "file"), if files == 1 { "is no unit" } else { "are no units" })
+}
+
 /// Writes to stdout what a program or a shell reads, and what must stay as it is.
 pub(crate) fn print_verbatim(text: &str) -> Result<(), CliError> {
     let mut stdout = anstream::stdout().lock();

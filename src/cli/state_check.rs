@@ -18,7 +18,8 @@ pub(crate) struct StateProblem {
 }
 
 impl StateProblem {
-    /// Looks for a repository of another user, for files that are in the way or cannot be written, and for locks that cannot be opened. Creates and locks nothing.
+    /// Looks for a repository of another user, for files that are in the way or cannot be written, and for locks that
+    /// cannot be opened. Creates and locks nothing.
     pub(crate) fn find(root: &Path, places: &StatePaths) -> Option<Self> {
         if let Err(git::Error::NotTrusted { message, .. }) = git::Repository::open(root) {
             // git names the command that makes an exception.

@@ -70,7 +70,7 @@ pub(crate) struct CaptureSessionArgs {
     /// from stdin
     #[arg(long, value_name = "FILE")]
     transcript: Option<PathBuf>,
-    /// Wait until the capture has ended and print the result
+    /// Wait until the capture has ended and print the result; for a team's server a minute
     #[arg(long)]
     wait: bool,
     /// Print what would be sent and saved; write, send and queue nothing

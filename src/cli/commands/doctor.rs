@@ -608,11 +608,11 @@ fn check_index(brain: &Brain, embed: &embed::Settings) -> Check {
             return Ok(Check::warning(name, message).fix("nugget index"));
         }
         Ok(match index.is_current(brain, &label)? {
-            true if unreadable > 0 => {
-                let files = counted(unreadable, "file");
-                Check::warning(name, format!("{state}; no unit can be read of {files}, which nobody finds"))
-                    .fix("nugget index names them and says what is wrong")
-            }
+            true if unreadable > 0 => Check::warning(
+                name,
+                format!("{state}; {}, so that no question finds it", output::no_units(unreadable)),
+            )
+            .fix("`nugget index` says what is wrong"),
             true => Check::ok(name, format!("{state}, up to date")),
             false => Check::warning(name, format!("{state}, behind the files; the next question updates it"))
                 .fix("nugget index"),
@@ -678,7 +678,7 @@ fn check_server(login: &Login, offline: bool) -> Check {
     });
     match asked {
         Err(why) => Check::failure(name, format!("{told}: {why}; captures wait here until then"))
-            .fix("once it can be reached nothing is to be done; `nugget login` takes another token"),
+            .fix("if it is down, nothing; if it refuses the token, `nugget login`"),
         Ok(whoami) if !whoami.brains.contains(&login.brain) => {
             Check::failure(name, format!("{told}: the token does not have that brain any more"))
                 .fix("nugget login")

@@ -727,7 +727,7 @@ impl PruneArgs {
         let before = parse_moment(&self.older_than, now).ok_or_else(|| refused("is not a time"))?;
         // Whoever writes 6m may mean months, and would lose all.
         if self.older_than.trim().ends_with(['m', 'h']) {
-            return Err(refused("is less than a day, or not what it seems: m are minutes"));
+            return Err(refused("is in minutes or hours"));
         }
         if before > now {
             return Err(refused("is in the future"));

@@ -110,9 +110,8 @@ impl Status {
         }
         let unreadable = self.index.as_ref().map_or(0, |index| index.problems);
         if unreadable > 0 {
-            let files = counted(unreadable as u64, "file");
-            let what = if unreadable == 1 { "is no unit" } else { "are no units" };
-            problems.push((format!("{files} {what}: `nugget index` says why"), WARN));
+            let files = output::no_units(unreadable as u64);
+            problems.push((format!("{files}: `nugget index` says why"), WARN));
         }
         let remote = self.remote.as_ref().map(|remote| remote.describe(self.now).1).unwrap_or_default();
         problems.extend(remote.into_iter().map(|problem| (problem, WARN)));
