@@ -38,7 +38,8 @@ impl StageWorker for UploadWorker {
         let receipt = server.client.hand_over(&capture).await?;
         let queue = self.queue.clone();
         run_blocking(move || queue.resume(Stage::Upload)).await?;
-        let receipt = format!("{} has it as capture {} of {}", server.url(), receipt.id, receipt.brain);
+        let receipt =
+            format!("handed over as capture {} of {} to {}", receipt.id, receipt.brain, server.url());
         Ok(Step::End(Finish::Uploaded { receipt }, None))
     }
 }

@@ -59,6 +59,7 @@ fn log_in_to(sandbox: &Sandbox, address: SocketAddr) {
         url: format!("http://{address}"),
         brain: "payments".to_owned(),
         subject: "ada".to_owned(),
+        scopes: Vec::new(),
         token: "ngt_example".to_owned(),
     };
     login.write(&sandbox.state()).unwrap();
@@ -78,7 +79,7 @@ fn the_loop_of_a_team_goes_on_when_a_server_is_killed() {
     let (shown, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{shown}{stderr}");
     for part in [
-        "has it as capture 1 of demo",
+        "handed over as capture 1 of demo to http:",
         "has the branch nugget/session-",
         "reviewed: merged",
         "no capture waits",
@@ -147,7 +148,8 @@ fn a_question_is_answered_here_while_the_server_cannot_be_reached() {
         "name": "get_relevant_context",
         "arguments": { "task_description": "which port has the staging database?" },
     });
-    for (number, why) in [(1, "did not answer in time"), (2, "did not answer a moment ago")] {
+    for (number, why) in [(1, "cannot be reached: Connection refused.\n"), (2, "did not answer a moment ago")]
+    {
         let answer = client
             .ask(&json!({"jsonrpc": "2.0", "id": number + 10, "method": "tools/call", "params": params}));
         let text = answer["result"]["content"][0]["text"].as_str().unwrap();
@@ -191,9 +193,18 @@ fn only_a_clone_is_logged_in_and_doctor_says_what_the_token_lacks() {
     let sandbox = Sandbox::with_brain();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
-    let serve = |stream: TcpStream| {
-        let answer = json!({ "subject": "ada", "brains": ["payments"], "scopes": ["read"], "expires": null })
-            .to_string();
+    // What the server answers from; first a commit that this clone does not have.
+    let served = Arc::new(Mutex::new("1".repeat(40)));
+    let answered = served.clone();
+    let serve = move |stream: TcpStream| {
+        let repository = json!({
+            "brain": "payments", "remote": "https://git.internal/acme/brain", "commit": *answered.lock().unwrap(),
+        });
+        let answer = json!({
+            "subject": "ada", "brains": ["payments"], "scopes": ["read"], "expires": null,
+            "repositories": [repository],
+        });
+        let answer = answer.to_string();
         let mut answers = stream.try_clone()?;
         let mut reader = BufReader::new(stream);
         while read_request(&mut reader)?.is_some() {
@@ -208,6 +219,17 @@ fn only_a_clone_is_logged_in_and_doctor_says_what_the_token_lacks() {
     assert!(refused.status.code() == Some(2) && stderr.contains("no clone of a team's brain"), "{stderr}");
     assert_eq!(sandbox.ok(["logout"]), "this brain belongs to no server\n");
     sandbox.git(&["remote", "add", "origin", "https://example.com/acme/brain.git"]);
+    let refused = log_in();
+    let stderr = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert_eq!(refused.status.code(), Some(2), "{stderr}");
+    assert!(stderr.contains("the team's brain payments is https://git.internal/acme/brain"), "{stderr}");
+    assert_eq!(sandbox.ok(["logout"]), "this brain belongs to no server\n");
+    // The same repository by its address, however that is written.
+    sandbox.git(&["remote", "set-url", "origin", "git@git.internal:acme/brain.git"]);
+    assert!(log_in().status.success());
+    // The same repository by another address.
+    sandbox.git(&["remote", "set-url", "origin", "https://example.com/acme/brain.git"]);
+    *served.lock().unwrap() = sandbox.git(&["rev-parse", "HEAD"]).trim().to_owned();
     let done = log_in();
     let told = String::from_utf8_lossy(&done.stdout).into_owned();
     assert!(told.contains("a clone of https://example.com/acme/brain.git, are handed over to it"), "{told}");
@@ -219,6 +241,8 @@ fn only_a_clone_is_logged_in_and_doctor_says_what_the_token_lacks() {
     };
     assert_eq!(check("server")["level"], "failure", "{}", check("server"));
     assert!(check("server")["told"].as_str().unwrap().contains("lacks the scope capture"));
+    let status = sandbox.ok(["status"]);
+    assert!(status.contains(&format!("server    {url} (brain payments)")), "{status}");
     assert!(!check("model")["told"].as_str().unwrap().contains("nothing leaves"), "{}", check("model"));
 }
 
@@ -266,8 +290,35 @@ fn a_server_whose_model_has_other_dimensions_answers_by_meaning() {
     assert!(answer.text.contains("matches the meaning"), "{answer:?}");
     assert_eq!(answer.shown.len(), 1);
     let mut database = postgres::Client::connect(&postgres.url("postgres"), postgres::NoTls).unwrap();
+    let twice = stderr_of(&sandbox, 1, &["server", "brain", "add", "again", remote.to_str().unwrap()]);
+    assert!(twice.contains("is the repository of the brain payments"), "{twice}");
+    let taken = stderr_of(&sandbox, 1, &["server", "--listen", address.strip_prefix("http://").unwrap()]);
+    assert!(taken.contains("cannot be listened on"), "{taken}");
+    let servers = sandbox.json(["server", "status", "--json"])["servers"].as_array().unwrap().len();
+    assert_eq!(servers, 1, "a server that could not listen counts");
     let sql = "SELECT min(vector_dims(embedding)) FROM nugget.other_vectors";
     assert_eq!(database.query_one(sql, &[]).unwrap().get::<_, Option<i32>>(0), Some(1536));
+
+    // The brain moves with one more note, and the server follows.
+    let moved = sandbox.path().join("moved.git");
+    sandbox.ok(["note", "add", "Release day", "--content", "Releases go out on Thursdays."]);
+    git(&sandbox.brain(), &["clone", "--quiet", "--bare", ".", moved.to_str().unwrap()]);
+    let told = sandbox.ok(["server", "brain", "move", "payments", moved.to_str().unwrap()]);
+    assert_eq!(told, format!("payments is at {} from now on\n", moved.display()));
+    crate::support::wait_until("the moved brain is published", || {
+        let arguments = json!({ "task_description": "on which day do releases go out?" });
+        let asked = client.ask("payments", arguments.as_object().unwrap(), Duration::from_secs(30));
+        runtime.block_on(asked).is_ok_and(|answer| answer.text.contains("Thursdays"))
+    });
+    assert!(
+        sandbox.ok(["server", "brain", "rm", "payments"]).starts_with("removed payments; its repository ")
+    );
+    let asked = client.ask("payments", arguments.as_object().unwrap(), Duration::from_secs(30));
+    let gone = runtime.block_on(asked).unwrap_err().to_string();
+    assert!(gone.contains("there is no such brain for this token"), "{gone}");
+    let sql = "SELECT count(*) FROM nugget.units";
+    assert_eq!(database.query_one(sql, &[]).unwrap().get::<_, i64>(0), 0);
+    assert_eq!(sandbox.run(["server", "brain", "rm", "payments"]).status.code(), Some(3));
 }
 
 #[test]

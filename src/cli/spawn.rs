@@ -1,6 +1,6 @@
 //! Starts background processes of this program: the worker of a brain's queue, and an index build.
 
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
 use brain::{Brain, StatePaths};
 use jiff::Timestamp;
@@ -18,7 +18,10 @@ pub(crate) fn ensure_worker(standbys: &StatePaths, brain: &Brain) -> Result<(), 
     let locks = FileLocks::new(standbys.wait_lock(), standbys.drain_lock());
     let Some(standby) = locks.try_standby_lock()? else { return Ok(()) };
     failpoint::here!("hook-before-spawn");
-    Ok(spawn("drain", standby.into_stdin(), brain, &["--detach"])?)
+    let mut intermediate = spawn("drain", standby.into_stdin(), brain, &["--detach"])?;
+    // It ends at once. Who waits for a capture starts several, which must not stay as zombies; a hook is gone before.
+    let _ = std::thread::Builder::new().spawn(move || intermediate.wait());
+    Ok(())
 }
 
 /// Takes what hooks have left in the spool into the queue, and starts a worker for it. A command that looks at the
@@ -40,16 +43,15 @@ pub(crate) fn take_in_spooled(places: &StatePaths, brain: &Brain) {
 
 /// Starts the worker itself; its standard input holds the lock of the waiting slot.
 pub(crate) fn spawn_worker(stdin: Stdio, brain: &Brain) -> std::io::Result<()> {
-    spawn("drain", stdin, brain, &[])
+    spawn("drain", stdin, brain, &[]).map(drop)
 }
 
 /// Starts `nugget index --background`, which outlives this process and its terminal.
 pub(crate) fn spawn_indexer(brain: &Brain) -> std::io::Result<()> {
-    spawn("index", Stdio::null(), brain, &["--background"])
+    spawn("index", Stdio::null(), brain, &["--background"]).map(drop)
 }
 
-fn spawn(command: &str, stdin: Stdio, brain: &Brain, flags: &[&str]) -> std::io::Result<()> {
-    // Not waited for: it is a short intermediate process, or the worker itself.
+fn spawn(command: &str, stdin: Stdio, brain: &Brain, flags: &[&str]) -> std::io::Result<Child> {
     Command::new(std::env::current_exe()?)
         .arg(command)
         .arg("--brain")
@@ -60,5 +62,4 @@ fn spawn(command: &str, stdin: Stdio, brain: &Brain, flags: &[&str]) -> std::io:
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()
-        .map(drop)
 }

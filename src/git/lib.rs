@@ -82,7 +82,7 @@ pub use merge::{BranchFile, Merge, MergedText, PreparedMerge};
 pub use overlay::{Blob, Overlay};
 pub use propose::{Outcome, Proposal, Proposed};
 pub use remote_failure::RemoteFailure;
-pub use remote_url::{Remote, RemoteUrl};
+pub use remote_url::{Remote, RemoteUrl, display_url};
 pub use repository::{Branch, Init, Repository};
 pub use review_branches::PendingBranch;
 pub use review_snapshot::{ContentState, ReviewSnapshot};

@@ -42,7 +42,7 @@ pub struct RemoteUrl {
 impl Remote {
     /// The URL as it may be shown: without user name, password, token and query.
     pub fn display_url(&self) -> String {
-        knowledge::text::one_line(&without_secret(&self.url), 300)
+        display_url(&self.url)
     }
 
     /// The parsed URL; `None` for a form that only one of git's remote helpers understands.
@@ -79,6 +79,11 @@ impl RemoteUrl {
         Some(Self { host, port: url.port, path, scheme })
     }
 
+    /// Whether both name one repository of one host, however it is reached.
+    pub fn is_same_repository(&self, other: &Self) -> bool {
+        self.host == other.host && self.path == other.path
+    }
+
     /// Scheme, host and port, if a password may be sent there: over TLS, or to this machine.
     pub(crate) fn origin_for_passwords(&self) -> Option<String> {
         let scheme = match &self.scheme {
@@ -90,6 +95,11 @@ impl RemoteUrl {
         let port = self.port.map(|port| format!(":{port}")).unwrap_or_default();
         Some(format!("{scheme}://{host}{port}"))
     }
+}
+
+/// A URL as it may be shown: without user name, password, token and query, and on one line.
+pub fn display_url(url: &str) -> String {
+    knowledge::text::one_line(&without_secret(url), 300)
 }
 
 pub(crate) fn is_loopback(host: &str) -> bool {

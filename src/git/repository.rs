@@ -232,6 +232,14 @@ impl Repository {
         Ok(common_ancestor(&git, tip, commit)? == Some(commit))
     }
 
+    /// Whether the repository has this commit.
+    ///
+    /// # Errors
+    /// When the repository cannot be opened.
+    pub fn has(&self, commit: CommitId) -> Result<bool, Error> {
+        Ok(self.git()?.has_object(commit.0))
+    }
+
     /// The path of the lock over all writers of this repository. It is in the git folder that linked work trees
     /// share, so that every process that opens the repository finds it.
     ///

@@ -38,6 +38,10 @@ impl ServerLink {
             Ok(None) => return Err(AskedHere { why: String::new() }),
             Err(error) => return Err(AskedHere { why: format!("\nFrom this machine's index: {error}.\n") }),
         };
+        if !server.may_ask() {
+            // As was said at the login.
+            return Err(AskedHere { why: String::new() });
+        }
         let url = server.url();
         let here = |why: &str| {
             Err(AskedHere {
@@ -57,11 +61,13 @@ impl ServerLink {
             Err(error) => {
                 tracing::warn!(%error, "the team's server did not answer");
                 self.failed_at.store(now, Ordering::SeqCst);
-                match error {
-                    HandOverError::Blocked { .. } => here("refuses the token (`nugget login` sets another)"),
-                    HandOverError::Retry { .. } | HandOverError::Refused { .. } => {
-                        here("did not answer in time")
+                let why = error.to_string();
+                match why.strip_prefix("the team server ") {
+                    Some(what) => here(what),
+                    None if matches!(error, HandOverError::Blocked { .. }) => {
+                        here(&format!("refuses it: {why}"))
                     }
+                    None => here(&format!("did not answer: {why}")),
                 }
             }
         }

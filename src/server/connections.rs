@@ -1,6 +1,7 @@
 //! Accepts connections, with TLS or without, and ends them gracefully.
 
 use std::future::Future;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -29,10 +30,13 @@ const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 
 /// Reads the certificate and its key.
 pub(crate) fn tls_acceptor(files: &TlsFiles) -> Result<TlsAcceptor, Error> {
-    let unreadable = |error: rustls::pki_types::pem::Error| Error::Certificate(Box::new(error));
-    let chain = CertificateDer::pem_file_iter(&files.certificate).map_err(unreadable)?;
-    let chain = chain.collect::<Result<Vec<_>, _>>().map_err(unreadable)?;
-    let key = PrivateKeyDer::from_pem_file(&files.key).map_err(unreadable)?;
+    let unreadable = |path: &Path| {
+        let path = path.to_owned();
+        |error: rustls::pki_types::pem::Error| Error::TlsFile { path, source: Box::new(error) }
+    };
+    let chain = CertificateDer::pem_file_iter(&files.certificate).map_err(unreadable(&files.certificate))?;
+    let chain = chain.collect::<Result<Vec<_>, _>>().map_err(unreadable(&files.certificate))?;
+    let key = PrivateKeyDer::from_pem_file(&files.key).map_err(unreadable(&files.key))?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let unusable = |error: rustls::Error| Error::Certificate(Box::new(error));
     let config = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions();

@@ -3,6 +3,7 @@
 use std::error::Error as StdError;
 use std::io;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
 /// Why the server cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -13,7 +14,16 @@ pub enum Error {
     /// The address cannot be listened on.
     #[error("{0} cannot be listened on")]
     Listen(SocketAddr, #[source] io::Error),
-    /// The certificate or its key cannot be read, or do not fit.
+    /// The file of the certificate or of its key cannot be read, or is not PEM.
+    #[error("{path} cannot be read as PEM")]
+    TlsFile {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        #[source]
+        source: Box<dyn StdError + Send + Sync>,
+    },
+    /// The certificate and its key do not fit, or cannot be used.
     #[error("the certificate and its key cannot be used")]
     Certificate(#[source] Box<dyn StdError + Send + Sync>),
     /// The public address is not one.

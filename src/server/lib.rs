@@ -45,7 +45,7 @@ pub use parts::{
     Health, Identity, Metric, NewCapture, Parts, QuestionError, Questions, Scope, TokenHash, Unavailable,
 };
 pub use settings::{JwtSettings, Limits, Rate, Settings, TlsFiles};
-pub use team_client::{ShownUnit, TeamAnswer};
+pub use team_client::{BrainRepository, ShownUnit, TeamAnswer};
 
 use crate::jwt::JwtVerifier;
 use crate::shared::Shared;

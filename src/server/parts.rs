@@ -8,7 +8,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::{Map, Value};
-use team_client::{CaptureKey, TeamAnswer};
+use team_client::{BrainRepository, CaptureKey, TeamAnswer};
 
 use mcp::context_tool::Task;
 
@@ -167,6 +167,12 @@ pub trait Access: Send + Sync {
     /// # Errors
     /// [`Unavailable`] if it cannot be looked up.
     fn find_claims(&self, claims: &Claims) -> Result<Option<Identity>, Unavailable>;
+
+    /// The repositories of brains, as they may be shown to who has their token.
+    ///
+    /// # Errors
+    /// [`Unavailable`] if they cannot be looked up.
+    fn repositories(&self, brains: &[Brain]) -> Result<Vec<BrainRepository>, Unavailable>;
 
     /// Records who did what. A failure is for the implementation to log.
     fn audit(&self, event: &AuditEvent);

@@ -181,7 +181,13 @@ async fn as_problem(response: Response) -> Response {
     let allow = response.headers().get(ALLOW).cloned();
     let text = response.into_body().collect().await.map(|body| body.to_bytes()).unwrap_or_default();
     let text = String::from_utf8_lossy(&text[..text.len().min(TRANSPORT_TEXT_BYTES_MAX)]).into_owned();
-    let mut response = Problem::new(status, "mcp_transport", text).into_response();
+    let mut problem = Problem::new(status, "mcp_transport", text);
+    if status == StatusCode::FORBIDDEN && problem.detail().contains("Host") {
+        problem = problem.hint(
+            "an administrator has to start the server with `--public-url`, the address that clients use",
+        );
+    }
+    let mut response = problem.into_response();
     if let Some(allow) = allow {
         response.headers_mut().insert(ALLOW, HeaderValue::from_bytes(allow.as_bytes()).unwrap_or(allow));
     }

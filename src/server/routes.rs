@@ -20,7 +20,7 @@ use crate::metrics::Step;
 use crate::parts::Scope;
 use crate::problem::{Problem, Refused};
 use crate::questions::{self, Endpoint};
-use crate::shared::{RETRY_SOON, Shared};
+use crate::shared::{RETRY_SOON, Shared, unavailable};
 
 /// The routes as metrics name them.
 const ROUTES: [&str; 9] = [
@@ -110,7 +110,7 @@ async fn metrics(State(shared): State<Arc<Shared>>, request: Request) -> Result<
         caller.needs(&shared, Scope::Admin).await?;
     }
     // Without the database there are still the server's own numbers.
-    let mut others = shared.call(Step::Health, |parts| parts.health.metrics()).await.unwrap_or_default();
+    let mut others = shared.database_metrics().await;
     others.extend(shared.gauges());
     let text = shared.metrics.render(others);
     Ok(([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response())
@@ -137,13 +137,18 @@ async fn metadata(State(shared): State<Arc<Shared>>, request: Request) -> Result
 async fn whoami(State(shared): State<Arc<Shared>>, request: Request) -> Result<Response, Problem> {
     let caller = Caller::of(&shared, request.headers(), request.uri().path()).await?;
     caller.count(&shared.question_rate)?;
+    let identity = Arc::clone(&caller.identity);
+    let brains: Vec<_> = caller.identity.brains.iter().map(|brain| &brain.slug).collect();
+    let repositories =
+        shared.call(Step::LookUp, move |parts| parts.access.repositories(&identity.brains)).await?;
+    let repositories = repositories.map_err(|error| unavailable(&error))?;
     let identity = &caller.identity;
-    let brains: Vec<_> = identity.brains.iter().map(|brain| &brain.slug).collect();
     Ok(json_response(&json!({
         "subject": identity.subject,
         "brains": brains,
         "scopes": identity.scopes,
         "expires": identity.expires,
+        "repositories": repositories,
     })))
 }
 

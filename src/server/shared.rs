@@ -19,7 +19,7 @@ pub(crate) const RETRY_SOON: Duration = Duration::from_secs(1);
 /// The same after a call took too long: the database's side is not well.
 const RETRY_LATER: Duration = Duration::from_secs(5);
 
-/// A database that takes longer to say that it is there is not.
+/// A database that takes longer to say that it is there, or for its numbers, is not there.
 const READY_WITHIN: Duration = Duration::from_secs(3);
 /// How long an answer on readiness holds.
 const READY_FOR: Duration = Duration::from_millis(500);
@@ -114,6 +114,12 @@ impl Shared {
         let is_ready = checked.is_some_and(|ready| ready.map_err(|error| unavailable(&error)).is_ok());
         *ready = Some((Instant::now(), is_ready));
         is_ready
+    }
+
+    /// The database's numbers; none if it does not answer soon, as who reads them has the server's own all the same.
+    pub(crate) async fn database_metrics(&self) -> Vec<Metric> {
+        let asking = self.call(Step::Health, |parts| parts.health.metrics());
+        tokio::time::timeout(READY_WITHIN, asking).await.ok().and_then(Result::ok).unwrap_or_default()
     }
 
     /// All numbers of the present.

@@ -155,6 +155,10 @@ pub struct AuditEntry {
 
 const BRAIN: &str =
     "SELECT id, slug, remote, default_branch, model, dimensions, generation, served_commit FROM brains";
+/// The tables with rows of brains, apart from those that say which brains there are and what was done with them.
+const TABLES_OF_BRAINS: &str = "SELECT c.oid::regclass::text FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid
+    WHERE a.attname = 'brain' AND c.relkind IN ('r', 'p') AND NOT c.relispartition
+      AND c.relnamespace = 'nugget'::regnamespace AND c.relname NOT IN ('audit', 'projects', 'syncs') ORDER BY 1";
 const TOKEN: &str = "SELECT id, subject, scopes, created, expires, revoked, b.ids, b.slugs FROM tokens
     CROSS JOIN LATERAL (
         SELECT coalesce(array_agg(brains.id ORDER BY slug), '{}') AS ids, coalesce(array_agg(slug ORDER BY slug), '{}') AS slugs
@@ -212,6 +216,51 @@ impl TeamStore {
         let sql = format!("{BRAIN} ORDER BY slug");
         let rows = self.access(|transaction| transaction.query(&sql, &[]))?;
         Ok(rows.iter().map(read_brain).collect())
+    }
+
+    /// Gives a brain another address. Returns `false` if there is no brain with this number.
+    ///
+    /// # Errors
+    /// When the database cannot be written.
+    pub fn set_brain_remote(
+        &self,
+        id: BrainId,
+        remote: &str,
+        default_branch: &str,
+        by: &str,
+    ) -> Result<bool> {
+        let sql = "UPDATE brains SET remote = $2, default_branch = $3 WHERE id = $1";
+        self.access(|transaction| {
+            let is_set = transaction.execute(sql, &[&id.0, &remote, &default_branch])? > 0;
+            if is_set {
+                record(transaction, by, "brain.set_remote", Some(id), None)?;
+            }
+            Ok(is_set)
+        })
+    }
+
+    /// Removes a brain with its captures and its index; what was done with it stays in the audit. Its repository is not
+    /// touched. Returns `false` if there is no brain with this number.
+    ///
+    /// # Errors
+    /// When the database cannot be written.
+    pub fn delete_brain(&self, id: BrainId, by: &str) -> Result<bool> {
+        // The brain's row first: a server that publishes its index holds it, and then finds it gone.
+        let begin = "BEGIN; SET LOCAL statement_timeout = 0; SET LOCAL ROLE nugget_access";
+        self.run(begin, |transaction| {
+            transaction.execute("DELETE FROM projects WHERE brain = $1", &[&id.0])?;
+            if transaction.execute("DELETE FROM brains WHERE id = $1", &[&id.0])? == 0 {
+                return Ok(false);
+            }
+            record(transaction, by, "brain.delete", Some(id), None)?;
+            transaction
+                .batch_execute(&format!("SET LOCAL ROLE nugget_server; SET LOCAL nugget.brains = '{id}'"))?;
+            for row in transaction.query(TABLES_OF_BRAINS, &[])? {
+                let table: String = row.get(0);
+                transaction.execute(&format!("DELETE FROM {table} WHERE brain = $1"), &[&id.0])?;
+            }
+            Ok(true)
+        })
     }
 
     /// Assigns the sessions of projects whose repository's address begins with `prefix` to a brain.

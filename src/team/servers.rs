@@ -49,6 +49,16 @@ impl TeamStore {
         self.dispatch(|transaction| transaction.execute(sql, &[&server.0, &draining]).map(drop))
     }
 
+    /// Removes a server that has ended, so that it does not count as alive until it was not seen for long.
+    ///
+    /// # Errors
+    /// When the database cannot be written.
+    pub fn retire_server(&self, server: ServerId) -> Result<()> {
+        self.dispatch(|transaction| {
+            transaction.execute("DELETE FROM servers WHERE id = $1", &[&server.0]).map(drop)
+        })
+    }
+
     /// The servers that were seen within this time, oldest first.
     ///
     /// # Errors

@@ -23,8 +23,8 @@ use std::time::Duration;
 
 use reqwest::header::{ACCEPT, HeaderValue, RETRY_AFTER};
 use reqwest::{Method, RequestBuilder, StatusCode, Url};
-use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 pub use answer::{SHOWN, ShownUnit, TeamAnswer};
@@ -118,6 +118,20 @@ pub struct Whoami {
     pub scopes: Vec<String>,
     /// When it expires, in RFC 3339.
     pub expires: Option<String>,
+    /// The repositories of its brains. Older servers do not tell them.
+    #[serde(default)]
+    pub repositories: Vec<BrainRepository>,
+}
+
+/// The repository of a brain on a server.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BrainRepository {
+    /// The brain's slug.
+    pub brain: String,
+    /// Its address, without user name, password and query.
+    pub remote: String,
+    /// The commit whose units the server answers with; `None` before the first.
+    pub commit: Option<String>,
 }
 
 impl TeamClient {
@@ -252,8 +266,24 @@ fn retry(after: Option<u64>, why: String) -> HandOverError {
 }
 
 fn unreachable(error: reqwest::Error) -> HandOverError {
-    let what = if error.is_timeout() { "did not answer in time" } else { "cannot be reached" };
-    retry(None, format!("the team server {what}"))
+    if error.is_timeout() {
+        return retry(None, "the team server did not answer in time".to_owned());
+    }
+    retry(None, format!("the team server cannot be reached: {}", root_cause(&error)))
+}
+
+/// What went wrong below HTTP: the name has no address, nothing listens, the certificate is not trusted.
+fn root_cause(error: &reqwest::Error) -> String {
+    let mut cause: &dyn std::error::Error = error;
+    while let Some(source) = cause.source() {
+        cause = source;
+    }
+    let text = cause.to_string();
+    one_line(text.split(" (os error").next().unwrap_or(&text))
+}
+
+fn one_line(text: &str) -> String {
+    text.chars().filter(|c| !c.is_control()).take(WHY_CHARS_MAX).collect()
 }
 
 /// The server's own sentence and hint (RFC 9457), or its status.
@@ -266,8 +296,13 @@ fn why(status: StatusCode, body: &[u8]) -> String {
     let Ok(Problem { detail, hint }) = serde_json::from_slice(body) else {
         return format!("the team server answered {status}");
     };
+    // Its hint is for programs that send requests.
+    let hint = match status {
+        StatusCode::UNAUTHORIZED => Some("`nugget login` sets another token".to_owned()),
+        _ => hint,
+    };
     let sentence = hint.map_or_else(|| detail.clone(), |hint| format!("{detail}; {hint}"));
-    sentence.chars().filter(|c| !c.is_control()).take(WHY_CHARS_MAX).collect()
+    one_line(&sentence)
 }
 
 fn read_json<T: DeserializeOwned>(body: &[u8]) -> Result<T, HandOverError> {

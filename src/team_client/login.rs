@@ -20,6 +20,9 @@ pub struct Login {
     pub brain: String,
     /// Who the token belongs to.
     pub subject: String,
+    /// What the token may do: `read`, `capture`, `admin`. Empty in a login of an earlier version, where it is unknown.
+    #[serde(default)]
+    pub scopes: Vec<String>,
     /// The token.
     pub token: String,
 }
@@ -118,6 +121,11 @@ impl TeamServer {
     pub fn brain(&self) -> &str {
         &self.login.brain
     }
+
+    /// Whether the token may ask questions, as far as is known.
+    pub fn may_ask(&self) -> bool {
+        self.login.scopes.is_empty() || self.login.scopes.iter().any(|scope| scope == "read")
+    }
 }
 
 /// The server that a brain belongs to at this moment: a login or a logout counts for processes that run, too.
@@ -166,7 +174,8 @@ mod tests {
         assert!(Login::read(folder.path()).unwrap().is_none());
         for token in ["ngt_one", "ngt_two"] {
             let (url, brain) = ("https://brains.example.com".to_owned(), "payments".to_owned());
-            let login = Login { url, brain, subject: "ada".to_owned(), token: token.to_owned() };
+            let (subject, scopes) = ("ada".to_owned(), vec!["read".to_owned()]);
+            let login = Login { url, brain, subject, scopes, token: token.to_owned() };
             login.write(folder.path()).unwrap();
             assert!(Login::read(folder.path()).unwrap() == Some(login));
         }
@@ -180,6 +189,20 @@ mod tests {
     }
 
     #[test]
+    fn a_token_that_only_hands_over_is_not_asked_with() {
+        let folder = tempfile::tempdir().unwrap();
+        let may_ask = |scopes: &str| {
+            let json = format!(
+                r#"{{"url":"https://brains.example.com","brain":"b","subject":"ci","token":"ngt_x"{scopes}}}"#
+            );
+            std::fs::write(folder.path().join(FILE_NAME), json).unwrap();
+            CurrentServer::new(folder.path()).get().unwrap().unwrap().may_ask()
+        };
+        assert!(may_ask(r#","scopes":["read","capture"]"#) && !may_ask(r#","scopes":["capture"]"#));
+        assert!(may_ask(""), "a login of an earlier version does not say");
+    }
+
+    #[test]
     fn a_login_and_a_logout_count_at_once() {
         let folder = tempfile::tempdir().unwrap();
         let current = CurrentServer::new(folder.path());
@@ -190,6 +213,7 @@ mod tests {
                 url,
                 brain: brain.to_owned(),
                 subject: "ada".to_owned(),
+                scopes: Vec::new(),
                 token: "ngt_one".to_owned(),
             };
             login.write(folder.path()).unwrap();

@@ -3,7 +3,7 @@
 use std::error::Error as StdError;
 use std::time::Duration;
 
-use server::{Action, AuditEvent, Brain, Claims, Identity, Scope, Unavailable};
+use server::{Action, AuditEvent, Brain, BrainRepository, Claims, Identity, Scope, Unavailable};
 use team::{BrainId, TeamStore, Token};
 
 /// When a client is to try again while the database cannot be used.
@@ -58,6 +58,19 @@ impl server::Access for TeamAccess {
         // The issuer is part of who it is: two issuers may give one name to two people.
         let subject = format!("{} ({})", claims.subject, claims.issuer);
         Ok(Some(Identity { subject, tenant: 0, brains, scopes, expires: Some(claims.expires) }))
+    }
+
+    fn repositories(&self, brains: &[Brain]) -> Result<Vec<BrainRepository>, Unavailable> {
+        let mut repositories = Vec::new();
+        for brain in brains {
+            let row = self.store.brain_by_id(BrainId(brain.id.0)).map_err(unavailable)?;
+            repositories.extend(row.map(|row| BrainRepository {
+                brain: row.slug,
+                remote: git::display_url(&row.remote),
+                commit: row.served_commit,
+            }));
+        }
+        Ok(repositories)
     }
 
     fn audit(&self, event: &AuditEvent) {

@@ -49,8 +49,16 @@ pub(crate) fn open(settings: &Settings, brain: &BrainRow) -> Result<Setup, Clone
     {
         // Captures and syncs of a brain run at once: neither must remove what the other one has just cloned.
         let _held = CLONING.lock().unwrap_or_else(PoisonError::into_inner);
-        if Repository::open(&root).is_err() {
+        // An administrator can give a brain another address; a clone of the old one is of no use then.
+        let remote = folder.join("remote");
+        let cloned_from = std::fs::read_to_string(&remote).ok();
+        let is_stale = cloned_from.as_ref().is_some_and(|cloned_from| *cloned_from != brain.remote);
+        if is_stale || Repository::open(&root).is_err() {
             clone(&brain.remote, &root, &settings.github_api)?;
+        }
+        if is_stale || cloned_from.is_none() {
+            std::fs::write(&remote, &brain.remote)
+                .map_err(|source| CloneError::Folder { path: remote.clone(), source })?;
         }
     }
     let places = StatePaths::in_folder(folder.join("state"));

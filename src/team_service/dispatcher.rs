@@ -118,6 +118,9 @@ impl Dispatcher {
         let all_ended = async { while running.join_next().await.is_some() {} };
         if tokio::time::timeout(STOP_PATIENCE, all_ended).await.is_err() {
             tracing::warn!("work is left to other servers, which take it over when its lease ends");
+        } else {
+            let work = Arc::clone(&self.work);
+            let _ = tokio::task::spawn_blocking(move || work.store.retire_server(work.server)).await;
         }
     }
 }

@@ -265,7 +265,7 @@ fn describe(capture: &Capture, titles: &[String]) -> String {
         _ if waits_for_server(capture) => {
             format!("not handed over yet: {reason}\nit waits in the queue, and is tried again\n")
         }
-        (State::Done, None) if capture.branch.is_none() => format!("handed over: {reason}\n"),
+        (State::Done, None) if capture.branch.is_none() => format!("{reason}\n"),
         (State::Done, None) => format!("{}review: nugget review\n", saved()),
         (State::Nothing, _) if reason.starts_with("nothing new") => format!("{reason}\n"),
         (State::Nothing, _) => format!("nothing saved: {reason}\n"),

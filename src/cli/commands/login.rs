@@ -4,10 +4,11 @@ use std::io::{BufRead as _, IsTerminal as _, Read as _};
 use std::path::PathBuf;
 
 use brain::{Brain, StatePaths};
+use git::{CommitId, Remote, RemoteUrl, Repository};
 use queue::{Queue, Stage};
 use serde_json::json;
 use system::terminal::Modes;
-use team_client::{Login, TeamClient, Whoami};
+use team_client::{BrainRepository, Login, TeamClient, Whoami};
 
 use crate::async_runtime;
 use crate::context::Context;
@@ -61,7 +62,8 @@ impl LoginArgs {
         let whoami = whoami?;
         let brain = self.choose(&whoami)?;
         // A brain of a team is a clone of its repository; a person's own must not be handed over by a slip.
-        let Some(remote) = crate::remote::open_repository(&local)?.remote()? else {
+        let repository = crate::remote::open_repository(&local)?;
+        let Some(remote) = repository.remote()? else {
             return Err(CliError::new(format!(
                 "{} has no remote: it is no clone of a team's brain",
                 local.root().display()
@@ -69,7 +71,20 @@ impl LoginArgs {
             .code(USAGE)
             .hint("`nugget clone URL` brings the team's brain here; name it with --brain"));
         };
-        let login = Login { url: self.url.clone(), brain, subject: whoami.subject.clone(), token };
+        if let Some(theirs) = whoami.repositories.iter().find(|theirs| theirs.brain == brain)
+            && !is_clone_of(&repository, &remote, theirs)?
+        {
+            return Err(CliError::new(format!(
+                "{} is a clone of {}, and the team's brain {brain} is {}",
+                output::short_path(local.root()),
+                remote.display_url(),
+                safe(&theirs.remote)
+            ))
+            .code(USAGE)
+            .hint("name the team's clone with --brain; if it is one that is behind, `nugget sync` first"));
+        }
+        let (url, subject) = (self.url.clone(), whoami.subject.clone());
+        let login = Login { url, brain, subject, scopes: whoami.scopes.clone(), token };
         login.write(places.folder())?;
         work_on_waiting(&local, &places)?;
         if self.json {
@@ -78,7 +93,8 @@ impl LoginArgs {
                 "scopes": whoami.scopes, "expires": whoami.expires,
             }));
         }
-        let until = whoami.expires.as_deref().map(|at| format!(", until {}", safe(at))).unwrap_or_default();
+        let until =
+            whoami.expires.as_deref().map(|at| format!(", until {}", safe(day(at)))).unwrap_or_default();
         let mut text = format!(
             "logged in to {} as {}: brain {}, may {}{until}\n",
             safe(&login.url),
@@ -136,6 +152,24 @@ impl LoginArgs {
                 .hint(format!("choose one with --as: {}", brains.join(", ")))),
         }
     }
+}
+
+/// The day of a time in RFC 3339.
+fn day(at: &str) -> &str {
+    at.split('T').next().unwrap_or(at)
+}
+
+/// Whether a repository is one of the brain's clones: it has the brain's address, or what the server answers from.
+fn is_clone_of(repository: &Repository, remote: &Remote, theirs: &BrainRepository) -> Result<bool, CliError> {
+    let urls = remote.parsed_url().zip(RemoteUrl::parse(&theirs.remote));
+    if urls.is_some_and(|(ours, theirs)| ours.is_same_repository(&theirs)) {
+        return Ok(true);
+    }
+    let served = theirs.commit.as_deref().and_then(|commit| commit.parse::<CommitId>().ok());
+    Ok(match served {
+        Some(commit) => repository.has(commit)?,
+        None => false,
+    })
 }
 
 /// What waits for the former server, or for another token, is worked on now.

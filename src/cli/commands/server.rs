@@ -19,10 +19,14 @@ Examples:
   export NUGGET_DATABASE=postgres://nugget@db.example.com/nugget
   nugget server migrate
   nugget server brain add payments https://github.com/acme/brain.git
+  nugget server brain list
   nugget server token create ada payments --days 90
+  nugget server token list
+  nugget server token revoke 3
   nugget server --listen 127.0.0.1:8080
   nugget server --listen 0.0.0.0:8443 --tls-cert chain.pem --tls-key key.pem
-  nugget server status";
+  nugget server status
+  nugget server retry";
 
 #[derive(clap::Args)]
 #[command(after_help = AFTER, args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]

@@ -1,6 +1,7 @@
 //! `nugget status`: shows what waits for the person, and what is being done.
 
 mod remote;
+mod team;
 mod view;
 mod watch;
 
@@ -21,6 +22,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use self::remote::RemoteStatus;
+use self::team::ServerStatus;
 use crate::archive::{is_enabled, open_archive};
 use crate::context::Context;
 use crate::error::CliError;
@@ -122,6 +124,7 @@ struct Status {
     /// How often the guard spoke within [`GUARD_WITHIN`].
     guard: GuardTally,
     remote: Option<RemoteStatus>,
+    server: Option<ServerStatus>,
     is_running: bool,
     /// What keeps a worker from running.
     problem: Option<StateProblem>,
@@ -197,6 +200,7 @@ impl Status {
             archive: None,
             guard: GuardTally::default(),
             remote: RemoteStatus::read(brain),
+            server: ServerStatus::read(&places),
             is_running: FileLocks::new(places.wait_lock(), places.drain_lock()).is_draining(),
             problem: StateProblem::find(brain.root(), &places),
             worker: None,
@@ -264,6 +268,9 @@ impl Status {
         self.guard = queue.guard_tally(self.now - GUARD_WITHIN)?;
         if let Some(remote) = &mut self.remote {
             remote.read_queue(queue)?;
+        }
+        if let Some(server) = &mut self.server {
+            server.read_queue(queue)?;
         }
         Ok(())
     }
@@ -336,7 +343,10 @@ impl Status {
             !capture.state.is_final() && self.now.duration_since(capture.added) < WORKER_STARTS_WITHIN
         };
         let new = self.captures.iter().filter(is_new).count() as u64;
-        !self.is_running && self.tally.unfinished() > new
+        // Why these wait is known, and no worker would change it.
+        let is_paused = self.server.as_ref().is_some_and(|server| server.pause.is_some());
+        let at_server = self.depths.iter().find(|(stage, _)| *stage == Stage::Upload && is_paused);
+        !self.is_running && self.tally.unfinished() > new.max(at_server.map_or(0, |(_, waiting)| *waiting))
     }
 
     /// How many units wait for review.
@@ -376,6 +386,7 @@ impl Status {
             })),
             "guard": self.guard,
             "remote": self.remote.as_ref().map(RemoteStatus::to_json),
+            "server": self.server.as_ref().map(ServerStatus::to_json),
             "drainer": {
                 "running": self.is_running,
                 "problem": self.problem.as_ref().map(|problem| &problem.message),

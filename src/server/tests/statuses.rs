@@ -231,6 +231,8 @@ async fn a_foreign_host_or_origin_is_refused() {
         assert_eq!(response.status, status, "{name}: {value}: {response:?}");
     };
     check("Host", "evil.example", 403).await;
+    let foreign = server.send(&question("alpha", ALPHA, "x").header("Host", "evil.example")).await;
+    assert!(foreign.value()["hint"].as_str().unwrap().contains("--public-url"), "{foreign:?}");
     check("Host", &format!("localhost:{port}"), 200).await;
     check("Origin", "https://evil.example", 403).await;
     check("Origin", "null", 403).await;
@@ -299,6 +301,10 @@ async fn whoami_tells_what_a_token_may_do() {
     let response = server.send(&Request::new("GET", "/v1/whoami").token(BOTH)).await;
     let expected = json!({
         "subject": "both", "brains": ["alpha", "beta"], "scopes": ["read", "capture"], "expires": null,
+        "repositories": [
+            { "brain": "alpha", "remote": "https://git.example.com/alpha", "commit": null },
+            { "brain": "beta", "remote": "https://git.example.com/beta", "commit": null },
+        ],
     });
     assert_eq!(response.value(), expected);
     for value in ["Basic YTpi", "Bearer", "Bearer ", "Bearer a b", "bearer \u{e9}", "Bearer ngt_\u{1}"] {

@@ -114,6 +114,16 @@ impl Access for Memory {
         Ok(Some(Identity { subject, tenant: 1, brains, scopes: vec![Scope::Read], expires }))
     }
 
+    fn repositories(&self, brains: &[Brain]) -> Result<Vec<BrainRepository>, Unavailable> {
+        self.check()?;
+        let repository = |brain: &Brain| BrainRepository {
+            brain: brain.slug.clone(),
+            remote: format!("https://git.example.com/{}", brain.slug),
+            commit: None,
+        };
+        Ok(brains.iter().map(repository).collect())
+    }
+
     fn audit(&self, event: &AuditEvent) {
         self.audit.lock().unwrap().push(event.clone());
     }

@@ -63,9 +63,15 @@ async fn a_certificate_must_be_there_and_fit_its_key() {
     let missing = TlsFiles { certificate: folder.path().join("none.pem"), key: one.key.clone() };
     let mixed = TlsFiles { certificate: one.certificate.clone(), key: other.key };
     let swapped = TlsFiles { certificate: one.key, key: one.certificate };
-    for files in [missing, mixed, swapped] {
+    let none = missing.certificate.clone();
+    let mut errors = Vec::new();
+    for files in [missing, swapped, mixed] {
         let mut settings = settings();
         settings.tls = Some(files);
-        assert!(matches!(server::bind(settings).await, Err(Error::Certificate(_))));
+        errors.extend(server::bind(settings).await.err());
     }
+    let [Error::TlsFile { path, .. }, Error::TlsFile { .. }, Error::Certificate(_)] = &errors[..] else {
+        panic!("{errors:?}")
+    };
+    assert_eq!(*path, none);
 }

@@ -99,6 +99,19 @@ fn a_brain_is_found_by_its_name_and_by_its_projects() {
 }
 
 #[test]
+fn a_brain_gets_another_address() {
+    let Some(test) = TeamUnderTest::new() else { return };
+    assert!(test.store.set_brain_remote(test.brain, "https://new.example.org/b", "trunk", "root").unwrap());
+    let brain = test.store.brain_by_id(test.brain).unwrap().unwrap();
+    assert_eq!(
+        (brain.remote.as_str(), brain.default_branch.as_deref()),
+        ("https://new.example.org/b", Some("trunk"))
+    );
+    assert!(!test.store.set_brain_remote(team::BrainId(9), "r", "b", "root").unwrap());
+    assert_eq!(test.store.audit(1).unwrap()[0].action, "brain.set_remote");
+}
+
+#[test]
 fn live_servers_are_those_seen_lately() {
     let Some(test) = TeamUnderTest::new() else { return };
     let other = test.store.register_server("host-2", "1.2.3").unwrap();
@@ -116,8 +129,11 @@ fn live_servers_are_those_seen_lately() {
         .superuser()
         .batch_execute("UPDATE servers SET seen = now() - interval '8 days' WHERE host = 'host-1'")
         .unwrap();
-    test.store.register_server("host-3", "1.2.3").unwrap();
-    assert_eq!(test.store.live_servers(Duration::from_secs(86_400 * 30)).unwrap().len(), 2);
+    let third = test.store.register_server("host-3", "1.2.3").unwrap();
+    let all = || test.store.live_servers(Duration::from_secs(86_400 * 30)).unwrap().len();
+    assert_eq!(all(), 2);
+    test.store.retire_server(third).unwrap();
+    assert_eq!(all(), 1);
 }
 
 #[test]

@@ -111,6 +111,26 @@ fn random_access(
 }
 
 #[test]
+fn a_deleted_brain_leaves_no_row_and_no_other_brain_loses_one() {
+    let Some((test, brains)) = two_brains() else { return };
+    let before = counts(&mut test.database.superuser());
+    let [_, gone, ..] = brains;
+    assert!(test.store.delete_brain(gone, "root").unwrap());
+    let after = counts(&mut test.database.superuser());
+    assert!(after.keys().all(|(_, brain)| *brain != gone.0), "{after:?}");
+    let others = |counts: HashMap<(String, i32), i64>| -> HashMap<_, _> {
+        counts.into_iter().filter(|((_, brain), _)| *brain != gone.0).collect()
+    };
+    assert_eq!(others(after), others(before));
+    assert!(test.store.brain_by_id(gone).unwrap().is_none());
+    let last = &test.store.audit(1).unwrap()[0];
+    assert_eq!((last.action.as_str(), last.brain), ("brain.delete", Some(gone)));
+    assert!(!test.store.delete_brain(gone, "root").unwrap(), "it was deleted before");
+    let synced = test.database.superuser().query("SELECT FROM syncs WHERE brain = $1", &[&gone.0]).unwrap();
+    assert!(synced.is_empty());
+}
+
+#[test]
 fn ten_thousand_random_statements_read_no_foreign_row() {
     let Some((test, brains)) = two_brains() else { return };
     let seed = fastrand::u64(..);

@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
+use brain::Config;
+use git::RemoteUrl;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
-use team::{BrainId, BrainStatus, NewBrain, NewToken, Scope, TeamStore};
+use team::{BrainId, BrainRow, BrainStatus, NewBrain, NewToken, Scope, TeamStore};
 
 use super::database::Database;
 use crate::context::Context;
@@ -62,6 +64,37 @@ enum BrainCommand {
         #[arg(long)]
         json: bool,
     },
+    /// Give a brain another address, which is cloned once to check it
+    #[command(
+        after_help = "Servers make their clones again; captures that wait go to the new address.\n\nExample:\n  nugget server brain move payments https://git.acme.com/brain.git"
+    )]
+    Move {
+        /// The brain's name
+        name: String,
+        /// Its repository from now on
+        remote: String,
+        #[command(flatten)]
+        database: Database,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Remove a brain with its captures and its index; its repository is not touched
+    #[command(
+        after_help = "Tokens for it open nothing any more. Laptops keep what they have handed over\nfor 7 days.\n\nExamples:\n  nugget server brain rm payments\n  nugget server brain rm payments --force"
+    )]
+    Rm {
+        /// The brain's name
+        name: String,
+        /// Also if captures wait: they are lost to the server
+        #[arg(long)]
+        force: bool,
+        #[command(flatten)]
+        database: Database,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
     /// List the brains
     List {
         #[command(flatten)]
@@ -77,6 +110,12 @@ impl BrainArgs {
         match self.command {
             BrainCommand::Add { name, remote, database, json } => {
                 add_brain(context, &name, &remote, &database, json)
+            }
+            BrainCommand::Move { name, remote, database, json } => {
+                move_brain(context, &name, &remote, &database, json)
+            }
+            BrainCommand::Rm { name, force, database, json } => {
+                remove_brain(&name, force, &database.connect_migrated()?, json)
             }
             BrainCommand::List { database, json } => list_brains(&database, json),
         }
@@ -103,16 +142,15 @@ fn add_brain(
             CliError::new(format!("there is a brain {name}")).hint("`nugget server brain list` shows all")
         );
     }
-    let spinner = output::spinner("cloning");
-    let branch = team_service::check_remote(remote, &config.string("github.api"));
-    spinner.finish_and_clear();
+    check_is_free(&store, remote)?;
+    let branch = check_remote(&config, remote)?;
     let embed = settings::embedding(&config);
     let dimensions = embed::known_dimensions(&embed)?.unwrap_or(team::GRAPH_DIMENSIONS);
     let id = store.create_brain(
         &NewBrain {
             slug: name,
             remote,
-            default_branch: Some(&branch?),
+            default_branch: Some(&branch),
             model: &embed::model_name(&embed),
             dimensions: dimensions as u32,
         },
@@ -122,6 +160,84 @@ fn add_brain(
         return output::print_json(&json!({ "id": id.0, "name": name }));
     }
     output::print(&format!("added {name}; `nugget server token create WHO {name}` makes a token for it\n"))
+}
+
+/// Two brains of one repository would propose everything twice.
+fn check_is_free(store: &TeamStore, remote: &str) -> Result<(), CliError> {
+    let parsed = RemoteUrl::parse(remote);
+    let is_same = |other: &str| match (&parsed, RemoteUrl::parse(other)) {
+        (Some(one), Some(other)) => one.is_same_repository(&other),
+        _ => remote == other,
+    };
+    match store.brains()?.into_iter().find(|brain| is_same(&brain.remote)) {
+        Some(brain) => {
+            Err(CliError::new(format!("{} is the repository of the brain {}", safe(remote), brain.slug))
+                .hint(format!("`nugget server token create WHO {}` lets more people use it", brain.slug)))
+        }
+        None => Ok(()),
+    }
+}
+
+/// The default branch of a repository that can be cloned and is a brain.
+fn check_remote(config: &Config, remote: &str) -> Result<String, CliError> {
+    let spinner = output::spinner("cloning");
+    let branch = team_service::check_remote(remote, &config.string("github.api"));
+    spinner.finish_and_clear();
+    Ok(branch?)
+}
+
+fn find_brain(store: &TeamStore, name: &str) -> Result<BrainRow, CliError> {
+    store.brain_by_slug(name)?.ok_or_else(|| {
+        CliError::new(format!("there is no brain {}", safe(name)))
+            .code(MISSING)
+            .hint("`nugget server brain list` shows all")
+    })
+}
+
+fn move_brain(
+    context: &Context,
+    name: &str,
+    remote: &str,
+    database: &Database,
+    as_json: bool,
+) -> Result<(), CliError> {
+    let store = database.connect_migrated()?;
+    let brain = find_brain(&store, name)?;
+    if brain.remote != remote {
+        let is_same = RemoteUrl::parse(remote)
+            .zip(RemoteUrl::parse(&brain.remote))
+            .is_some_and(|(new, old)| new.is_same_repository(&old));
+        // Only how it is reached may change: then it is its own.
+        if !is_same {
+            check_is_free(&store, remote)?;
+        }
+    }
+    let branch = check_remote(&context.config()?, remote)?;
+    store.set_brain_remote(brain.id, remote, &branch, &person())?;
+    if as_json {
+        return output::print_json(
+            &json!({ "id": brain.id.0, "name": name, "remote": git::display_url(remote) }),
+        );
+    }
+    output::print(&format!("{name} is at {} from now on\n", git::display_url(remote)))
+}
+
+fn remove_brain(name: &str, force: bool, store: &TeamStore, as_json: bool) -> Result<(), CliError> {
+    let brain = find_brain(store, name)?;
+    let status = store.brain_status(brain.id)?;
+    if status.waiting > 0 && !force {
+        let waiting = counted(status.waiting, "capture");
+        return Err(CliError::new(format!("{name} has {waiting} that wait to be worked on"))
+            .hint("wait until `nugget server status` shows none, or give --force"));
+    }
+    store.delete_brain(brain.id, &person())?;
+    if as_json {
+        return output::print_json(&json!({ "removed": name }));
+    }
+    output::print(&format!(
+        "removed {name}; its repository {} is untouched\n",
+        git::display_url(&brain.remote)
+    ))
 }
 
 fn list_brains(database: &Database, as_json: bool) -> Result<(), CliError> {
@@ -237,14 +353,12 @@ pub(super) fn create_token(
     scopes: &[String],
     expires: Timestamp,
 ) -> Result<(i32, String), CliError> {
+    if subject.trim().is_empty() {
+        return Err(CliError::new("the token is for nobody").code(USAGE).hint("name a person or a machine"));
+    }
     let mut ids: Vec<BrainId> = Vec::new();
     for name in brains {
-        let found = store.brain_by_slug(name)?.ok_or_else(|| {
-            CliError::new(format!("there is no brain {name}"))
-                .code(MISSING)
-                .hint("`nugget server brain list` shows all")
-        })?;
-        ids.push(found.id);
+        ids.push(find_brain(store, name)?.id);
     }
     let scopes: Vec<Scope> = match scopes {
         [] => vec![Scope::Read, Scope::Capture],

@@ -22,7 +22,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 
 #[derive(clap::Args)]
 #[command(
-    after_help = "Nothing outside of the temporary folder is changed, and nothing leaves this\nmachine. Needs the programs of PostgreSQL and pgvector, not a running server:\nin NUGGET_POSTGRES_BIN, on the PATH, or where Debian puts them."
+    after_help = "Nothing outside of the temporary folder is changed, and nothing leaves this\nmachine. Needs the programs of PostgreSQL and pgvector, not a running server:\nin NUGGET_POSTGRES_BIN, on the PATH, or where Debian puts them.\n\nExample:\n  nugget server demo"
 )]
 pub(crate) struct ServerDemoArgs {}
 

@@ -75,8 +75,15 @@ impl RunArgs {
         let work = work_settings(&self, &config)?;
         // Connections end by blocking, which the last owner of the store must not do within the runtime.
         let _connections = store.clone();
+        let runtime = async_runtime::multi_thread()?;
+        let (signal, bound) = runtime.block_on(async {
+            // First of all, so that no signal is missed.
+            let signal = system::signal::end_signal()?;
+            Ok::<_, CliError>((signal, server::bind(http).await?))
+        })?;
+        // Only who can be reached counts as a server.
         let team_server = TeamServer::new(store, work)?;
-        let served = async_runtime::multi_thread()?.block_on(serve(http, team_server));
+        let served = runtime.block_on(serve(signal, bound, team_server));
         if let Some(telemetry) = telemetry {
             telemetry.shutdown();
         }
@@ -148,11 +155,12 @@ fn work_settings(args: &RunArgs, config: &Config) -> Result<team_service::Settin
 }
 
 /// Serves until a signal; then requests and captures under way are finished, and none is begun.
-async fn serve(http: server::Settings, team_server: TeamServer) -> Result<(), CliError> {
-    // First of all, so that no signal is missed.
-    let signal = system::signal::end_signal()?;
+async fn serve(
+    signal: impl Future<Output = &'static str>,
+    bound: server::Bound,
+    team_server: TeamServer,
+) -> Result<(), CliError> {
     let (stop, stopped) = watch::channel(false);
-    let bound = server::bind(http).await?;
     output::note(&format!("listening on {}", bound.address()));
     let parts = team_server.parts();
     let working = tokio::spawn(team_server.work(stopped));

@@ -44,6 +44,9 @@ impl Status {
         if let Some(remote) = &self.remote {
             lines.push(fact("remote", plain(remote.describe(self.now).0)));
         }
+        if let Some(server) = &self.server {
+            lines.push(fact("server", plain(server.describe())));
+        }
         let has_spent = self.spend.tokens > 0 || self.spend.microdollars > 0;
         if is_detailed || has_spent || self.spend.unknown_prices.is_some() {
             let unknown =
@@ -114,7 +117,8 @@ impl Status {
             problems.push((format!("{files}: `nugget index` says why"), WARN));
         }
         let remote = self.remote.as_ref().map(|remote| remote.describe(self.now).1).unwrap_or_default();
-        problems.extend(remote.into_iter().map(|problem| (problem, WARN)));
+        let server = self.server.as_ref().and_then(|server| server.problem(self.now));
+        problems.extend(remote.into_iter().chain(server).map(|problem| (problem, WARN)));
         problems
     }
 
@@ -501,7 +505,7 @@ mod tests {
     use index::IndexStatus;
     use queue::Stage;
 
-    use super::super::{RemoteStatus, Review, Spend};
+    use super::super::{RemoteStatus, Review, ServerStatus, Spend};
     use super::*;
 
     fn capture(id: i64, state: State, stage: Stage, minutes: i64, reason: Option<&str>) -> Capture {
@@ -590,6 +594,11 @@ mod tests {
                 lag: None,
                 synced: Some(now - jiff::SignedDuration::from_mins(2)),
                 error: Some("the remote cannot be reached".to_owned()),
+                pause: None,
+            }),
+            server: Some(ServerStatus {
+                url: "https://brains.example.com".to_owned(),
+                brain: "payments".to_owned(),
                 pause: None,
             }),
             problem: None,
