@@ -75,6 +75,18 @@ impl CliError {
     pub(crate) fn from_settings(errors: &[ConfigError]) -> Self {
         let messages: Vec<String> = errors.iter().map(|error| knowledge::text::error_chain(error)).collect();
         let error = Self::new(messages.join("; ")).code(USAGE);
+        let denied = errors.iter().find_map(|error| match error {
+            ConfigError::Read { path, source } | ConfigError::Write { path, source }
+                if source.kind() == std::io::ErrorKind::PermissionDenied =>
+            {
+                Some(path)
+            }
+            _ => None,
+        });
+        if let Some(path) = denied {
+            let folder = path.parent().unwrap_or(path).display();
+            return error.hint(format!("see who may use it: ls -ld {folder} {}", path.display()));
+        }
         let nearest = errors.iter().find_map(|error| match error {
             ConfigError::Unknown { nearest, .. } => *nearest,
             _ => None,
@@ -130,6 +142,9 @@ fn code_and_hint(error: &(dyn Error + 'static)) -> (u8, Option<String>) {
         match error {
             notes::Error::Missing { .. } => {
                 hint(MISSING, "`nugget note list` shows all; one on a branch has to be merged first")
+            }
+            notes::Error::NoFact { .. } => {
+                hint(MISSING, "`nugget list --type fact` shows all; one on a branch has to be merged first")
             }
             notes::Error::Ambiguous { .. } => hint(USAGE, "name it by its id"),
             notes::Error::NotANote { id, .. } => {

@@ -348,9 +348,33 @@ fn run_command(command: Command, context: context::Context) -> Result<ExitCode, 
 pub fn command() -> clap::Command {
     let command = <Cli as clap::CommandFactory>::command();
     let commands = render_groups(&command);
+    let command = command.mut_subcommands(|command| pass_examples_on(command, "nugget"));
     command.help_template(format!(
         "{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\n{commands}Options:\n{{options}}{{after-help}}"
     ))
+}
+
+/// Gives subcommands without a text of their own the examples of `command`, and of what stands above it, that use them.
+fn pass_examples_on(command: clap::Command, above: &str) -> clap::Command {
+    let path = format!("{above} {}", command.get_name());
+    let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+    let examples = move |name: &str| {
+        let start = format!("  {path} {name}");
+        let uses = |line: &&str| {
+            line.strip_prefix(&start).is_some_and(|rest| !rest.starts_with(char::is_alphanumeric))
+        };
+        help.lines().filter(uses).map(str::to_owned).collect::<Vec<_>>()
+    };
+    let path = format!("{above} {}", command.get_name());
+    command.mut_subcommands(|subcommand| {
+        let examples = examples(subcommand.get_name());
+        let subcommand = match (subcommand.get_after_help().is_some(), &examples[..]) {
+            (true, _) | (_, []) => subcommand,
+            (false, [one]) => subcommand.after_help(format!("Example:\n{one}")),
+            (false, several) => subcommand.after_help(format!("Examples:\n{}", several.join("\n"))),
+        };
+        pass_examples_on(subcommand, &path)
+    })
 }
 
 /// The visible commands with their descriptions, by group.
@@ -376,6 +400,30 @@ fn render_groups(command: &clap::Command) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Calls `check` with each command that people run, and its words.
+    fn for_each_command(command: &clap::Command, path: &str, check: &mut dyn FnMut(&str, &clap::Command)) {
+        for subcommand in command.get_subcommands().filter(|command| !command.is_hide_set()) {
+            let path = format!("{path} {}", subcommand.get_name());
+            check(&path, subcommand);
+            for_each_command(subcommand, &path, check);
+        }
+    }
+
+    #[test]
+    fn every_command_has_examples_within_80_columns() {
+        let mut wrong = Vec::new();
+        for_each_command(&command(), "nugget", &mut |path, command| {
+            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            if !help.contains("Example") {
+                wrong.push(format!("{path}: no example"));
+            }
+            if let Some(line) = help.lines().find(|line| line.chars().count() > 80) {
+                wrong.push(format!("{path}: {line}"));
+            }
+        });
+        assert!(wrong.is_empty(), "{wrong:#?}");
+    }
 
     #[test]
     fn the_help_lists_every_command_once_within_80_columns() {

@@ -75,6 +75,9 @@ impl NewBrain {
         let mut text = match (self.is_repository_new, self.commit.is_some()) {
             (true, true) => format!("created a brain with a git repository and a first commit at {root}\n"),
             (false, true) => format!("created a brain with a first commit at {root}\n"),
+            _ if self.written.is_empty() && !self.is_repository_new => {
+                return format!("{root} is a brain already\n");
+            }
             _ => format!("adopted {root} as a brain\n"),
         };
         if !self.written.is_empty() && self.commit.is_none() {

@@ -34,8 +34,11 @@ pub(crate) fn read_units(brain: &dyn Files) -> Result<UnitFiles, CliError> {
     Ok(found)
 }
 
-/// The unit with this id, or with the only id that begins so.
+/// The unit with this id or path, or with the only id that begins so.
 pub(crate) fn find_unit(mut units: Vec<(String, Unit)>, id: &str) -> Result<(String, Unit), CliError> {
+    if let Some(at) = units.iter().position(|(path, _)| path == id) {
+        return Ok(units.swap_remove(at));
+    }
     let ids: Vec<&str> = units.iter().map(|(_, unit)| unit.id.as_str()).collect();
     let at = lookup::position(&ids, id, "unit").map_err(|error| {
         error.or_hint("`nugget list` shows all ids; a unit on a branch has to be merged first")

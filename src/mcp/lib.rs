@@ -688,7 +688,7 @@ impl ServedBrain {
     async fn forget(&self, key: String) -> Result<String, String> {
         let message = format!("Forget {}", checked(&key)?);
         let remove = move |notebook: &mut Notebook, now| {
-            let missing = || ::notes::Error::Missing { name: key.clone() };
+            let missing = || ::notes::Error::NoFact { key: key.clone() };
             let id = notebook.fact(&key).ok_or_else(missing)?.unit.id.clone();
             notebook.remove(&id, now)?;
             Ok(id)

@@ -11,6 +11,12 @@ pub enum Error {
         /// What was asked for.
         name: String,
     },
+    /// No fact has this key.
+    #[error("no fact has the key {key:?}")]
+    NoFact {
+        /// What was asked for.
+        key: String,
+    },
     /// Several units could be meant.
     #[error("several notes are called {name:?}: {}", ids.join(", "))]
     Ambiguous {

@@ -1,7 +1,7 @@
 //! `nugget config`: prints and changes the settings.
 
 use brain::Config;
-use brain::config::{Origin, variable_name};
+use brain::config::{ConfigError, Origin, variable_name};
 use brain::settings::{KEYS, Key, find};
 use serde_json::{Map, Value, json};
 
@@ -21,6 +21,7 @@ nothing is written. Comments in the file stay.
 
 Examples:
   nugget config
+  nugget config list --json
   nugget config get retrieve.limit
   nugget config set retrieve.limit 5
   nugget config unset retrieve.limit
@@ -166,7 +167,11 @@ fn write(config: &Config, key: &'static Key, value: Option<&str>, as_json: bool)
     let stored = || Config::from_sources(config.file(), []).0;
     let before = &stored().string(name);
     config.write_setting(name, value).map_err(|error| {
-        CliError::from_settings(&[error]).hint("`nugget config edit` opens the file; nothing was written")
+        let is_denied = matches!(error, ConfigError::Read { .. } | ConfigError::Write { .. });
+        match (CliError::from_settings(&[error]), is_denied) {
+            (error, true) => error,
+            (error, false) => error.hint("`nugget config edit` opens the file; nothing was written"),
+        }
     })?;
     let overriding = match &from {
         Origin::Variable(variable) => Some(variable.as_str()),

@@ -22,8 +22,8 @@ use ratatui::style::{Color, Style};
 
 const AFTER: &str = "\
 Prints the reviewed units whose `scope` covers the file or the folder, or whose
-words match --query, the most important first: what must not be broken, then what
-was decided and why. A unit that may no longer hold is marked: its file has
+words match --query, the most important first: what must not be broken, then
+what was decided and why. A unit that may no longer hold is marked: its file has
 changed since, or its date is past.
 
 Records are what sessions in this project show by themselves: what was asked

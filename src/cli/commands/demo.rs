@@ -25,7 +25,10 @@ pub(crate) struct DemoArgs {
 
 impl DemoArgs {
     pub(crate) fn run(self, _: &Context) -> Result<(), CliError> {
-        let temporary = tempfile::Builder::new().prefix("nugget-demo-").tempdir()?;
+        let temporary = tempfile::Builder::new().prefix("nugget-demo-").tempdir().map_err(|error| {
+            CliError::new(format!("failed to create a folder in {}: {error}", std::env::temp_dir().display()))
+                .hint("give a folder that can be written: nugget demo --keep DIR")
+        })?;
         let folder = match &self.keep {
             Some(folder) if folder.exists() => {
                 return Err(CliError::new(format!("{} already exists", folder.display()))

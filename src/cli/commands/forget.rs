@@ -29,7 +29,7 @@ pub(crate) struct ForgetArgs {
 impl ForgetArgs {
     pub(crate) fn run(self, context: &Context) -> Result<(), CliError> {
         let ((id, unlinked), written) = change(context, &format!("Forget {}", self.key), |notebook, now| {
-            let missing = || notes::Error::Missing { name: self.key.clone() };
+            let missing = || notes::Error::NoFact { key: self.key.clone() };
             let id = notebook.fact(&self.key).ok_or_else(missing)?.unit.id.clone();
             let unlinked = notebook.remove(&id, now)?;
             Ok((id, unlinked))

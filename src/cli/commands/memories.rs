@@ -26,7 +26,7 @@ Examples:
   nugget memories search \"retry of failed webhooks\"
   nugget memories show 12                  with the original words
   nugget memories forget 12                delete it, and never make it again
-  nugget memories --all-projects --json";
+  nugget memories list --all-projects --json";
 
 #[derive(clap::Args)]
 #[command(after_help = AFTER, args_conflicts_with_subcommands = true)]

@@ -30,9 +30,16 @@ Examples:
   nugget note add \"Auth middleware\" --content \"Lives in src/auth.\" --tag auth
   nugget note add \"Release checklist\" < checklist.md
   nugget note link auth-middleware \"JWT token format\" --reason \"checks them\"
+  nugget note unlink auth-middleware jwt-token-format
   nugget note search \"who verifies tokens\"
-  nugget note archive release-checklist";
+  nugget note list --json | jq -r .notes[].id
+  nugget note show auth-middleware
+  nugget note edit auth-middleware --content \"Lives in src/http/auth.\"
+  nugget note archive release-checklist
+  nugget note rm release-checklist";
 
+/// How much of a title is shown.
+const TITLE_CHARS_SHOWN: usize = 120;
 /// How long a search may take.
 const DEADLINE: Duration = Duration::from_secs(60);
 /// The longest content that is read, in bytes; what exceeds the limit of a note is refused with a reason.
@@ -254,7 +261,8 @@ impl AddArgs {
             let path = notebook.find(id.as_str())?.path.clone();
             Ok((id, path))
         })?;
-        let said = format!("noted: {} ({})", safe(&self.title), id);
+        let title = knowledge::text::one_line(&self.title, TITLE_CHARS_SHOWN);
+        let said = format!("noted: {} ({})", safe(&title), id);
         print_written(&said, &written, json!({ "id": id, "path": path }), self.json)
     }
 }

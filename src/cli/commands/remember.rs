@@ -4,7 +4,7 @@ use notes::{NewNote, Remembered, content};
 use serde_json::json;
 
 use crate::context::Context;
-use crate::error::CliError;
+use crate::error::{CliError, USAGE};
 use crate::note_change::{change, print_written, without_secrets};
 use crate::output::safe;
 
@@ -37,6 +37,11 @@ pub(crate) struct RememberArgs {
 
 impl RememberArgs {
     pub(crate) fn run(self, context: &Context) -> Result<(), CliError> {
+        for (what, text) in [("key", &self.key), ("value", &self.value)] {
+            if text.trim().is_empty() {
+                return Err(CliError::new(format!("the {what} is empty")).code(USAGE));
+            }
+        }
         let value = without_secrets(&self.value, "value");
         let new = NewNote { tags: self.tags, ..NewNote::fact(without_secrets(&self.key, "key"), value) };
         let message = format!("Remember {}", new.title);

@@ -45,6 +45,7 @@ Examples:
   nugget review merge 1 2
   nugget review merge --all
   nugget review edit 3
+  nugget review later 4
   nugget review reject 3 --because \"true only on that machine\"
   nugget review --json | jq -r .items[].id";
 

@@ -30,10 +30,10 @@ The server starts without a brain, too: the tool then answers what to do, and
 serves the brain as soon as there is one.
 
 With a key (ANTHROPIC_API_KEY or the setting `model.key_file`), or a model on
-this machine (`model.api`), a model reranks the results of a call: it is sent the
-task and up to 20 passages, which costs about half a cent per call with a key
-(`nugget spend`) and takes at most 2 seconds. `retrieve.rerank = \"off\"` turns
-that off; then no question is sent to a language model.
+this machine (`model.api`), a model reranks the results of a call: it is sent
+the task and up to 20 passages, which costs about half a cent per call with a
+key (`nugget spend`) and takes at most 2 seconds. `retrieve.rerank = \"off\"`
+turns that off; then no question is sent to a language model.
 
 `nugget install` registers the server with Claude Code.
 

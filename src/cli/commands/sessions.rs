@@ -40,7 +40,10 @@ Examples:
   nugget sessions --project . --days 7
   nugget sessions show 5a3b7c1e --tools
   nugget sessions context .                where the project stands
+  nugget sessions related 5a3b7c1e         the same files, topics or branch
   nugget sessions stats --days 30
+  nugget sessions sync                     take in what is on disk
+  nugget sessions forget 5a3b7c1e
   nugget search \"exponential backoff\"      find what was said in them";
 
 /// How long a command waits for another process that is writing to the archive.
