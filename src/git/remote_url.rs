@@ -79,9 +79,16 @@ impl RemoteUrl {
         Some(Self { host, port: url.port, path, scheme })
     }
 
-    /// Whether both name one repository of one host, however it is reached.
+    /// Whether both name one repository of one host, however it is reached. Hosts take no notice of upper case in paths.
     pub fn is_same_repository(&self, other: &Self) -> bool {
-        self.host == other.host && self.path == other.path
+        // SSH and HTTPS of one host have ports of their own.
+        let is_same_server =
+            self.host == other.host && (self.scheme != other.scheme || self.port == other.port);
+        let is_same_path = match self.host.as_str() {
+            "" => self.path == other.path,
+            _ => self.path.eq_ignore_ascii_case(&other.path),
+        };
+        is_same_server && is_same_path
     }
 
     /// Scheme, host and port, if a password may be sent there: over TLS, or to this machine.
@@ -142,6 +149,27 @@ pub(crate) fn hide_user_info(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_repository_has_several_urls() {
+        let is_same = |one: &str, other: &str| {
+            let [one, other] = [one, other].map(|url| RemoteUrl::parse(url).unwrap());
+            one.is_same_repository(&other)
+        };
+        let https = "https://github.com/acme/brain.git";
+        for url in [
+            "git@github.com:acme/brain",
+            "https://GitHub.com/Acme/brain/",
+            "ssh://git@github.com:22/acme/brain",
+        ] {
+            assert!(is_same(https, url), "{url}");
+        }
+        for url in ["https://github.com/acme/brains", "https://example.com/acme/brain", "/acme/brain"] {
+            assert!(!is_same(https, url), "{url}");
+        }
+        assert!(!is_same("http://127.0.0.1:80/brain", "http://127.0.0.1:81/brain"));
+        assert!(is_same("file:///srv/brain.git", "/srv/brain.git") && !is_same("/srv/brain", "/srv/Brain"));
+    }
 
     #[test]
     fn a_url_is_split_into_host_port_and_path() {

@@ -171,8 +171,9 @@ fn check_is_free(store: &TeamStore, remote: &str) -> Result<(), CliError> {
     };
     match store.brains()?.into_iter().find(|brain| is_same(&brain.remote)) {
         Some(brain) => {
-            Err(CliError::new(format!("{} is the repository of the brain {}", safe(remote), brain.slug))
-                .hint(format!("`nugget server token create WHO {}` lets more people use it", brain.slug)))
+            let (shown, name) = (git::display_url(remote), &brain.slug);
+            Err(CliError::new(format!("{shown} is the repository of the brain {name}"))
+                .hint(format!("`nugget server token create WHO {name}` lets more people use it")))
         }
         None => Ok(()),
     }
