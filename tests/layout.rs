@@ -27,7 +27,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("src/retrieve", &["knowledge", "transcript", "index", "embed", "llm", "feedback"]),
     ("src/git", &["knowledge", "system"]),
     ("src/github", &["knowledge", "system"]),
-    ("src/team_client", &["system"]),
+    ("src/team_client", &["knowledge", "system"]),
     ("src/team", &["knowledge", "system", "queue", "index"]),
     (
         "actors",

@@ -223,13 +223,19 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     if arguments.len() == 2 && arguments[1] == "guard" {
         return run_guard();
     }
-    let parsed = command()
-        .try_get_matches_from(&arguments)
-        .and_then(|matches| <Cli as clap::FromArgMatches>::from_arg_matches(&matches));
+    let parse = |command: clap::Command| {
+        let matches = command.try_get_matches_from(&arguments)?;
+        <Cli as clap::FromArgMatches>::from_arg_matches(&matches)
+    };
+    let parsed = match parse(<Cli as clap::CommandFactory>::command()) {
+        // A hook that exits with 2 would stop the client's action.
+        Err(error) if error.use_stderr() && is_hook(&arguments) => return ExitCode::SUCCESS,
+        // With the texts of the help, which no command that is run waits for.
+        Err(_) => parse(command()),
+        parsed => parsed,
+    };
     let result = match parsed {
         Ok(cli) => dispatch(cli),
-        // A hook that exits with 2 would stop the client's action.
-        Err(error) if error.use_stderr() && is_hook(&arguments) => Ok(ExitCode::SUCCESS),
         Err(error) => match usage::explain(&error, &command(), &arguments) {
             Some(error) => Err(error),
             None => {
@@ -354,21 +360,17 @@ pub fn command() -> clap::Command {
     ))
 }
 
-/// Gives subcommands without a text of their own the examples of `command`, and of what stands above it, that use them.
+/// Gives subcommands without a text of their own the examples of `command` that use them.
 fn pass_examples_on(command: clap::Command, above: &str) -> clap::Command {
     let path = format!("{above} {}", command.get_name());
     let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
-    let examples = move |name: &str| {
-        let start = format!("  {path} {name}");
+    command.mut_subcommands(|subcommand| {
+        let start = format!("  {path} {}", subcommand.get_name());
         let uses = |line: &&str| {
             line.strip_prefix(&start).is_some_and(|rest| !rest.starts_with(char::is_alphanumeric))
         };
-        help.lines().filter(uses).map(str::to_owned).collect::<Vec<_>>()
-    };
-    let path = format!("{above} {}", command.get_name());
-    command.mut_subcommands(|subcommand| {
-        let examples = examples(subcommand.get_name());
-        let subcommand = match (subcommand.get_after_help().is_some(), &examples[..]) {
+        let examples: Vec<&str> = help.lines().filter(uses).collect();
+        let subcommand = match (subcommand.get_after_help().is_some(), examples.as_slice()) {
             (true, _) | (_, []) => subcommand,
             (false, [one]) => subcommand.after_help(format!("Example:\n{one}")),
             (false, several) => subcommand.after_help(format!("Examples:\n{}", several.join("\n"))),

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use rmcp::model::JsonObject;
-use team_client::{CurrentServer, HandOverError, TeamAnswer};
+use team_client::{CurrentServer, TeamAnswer};
 
 /// How long the server may take for an answer. An answer from this machine takes a hundredth of it.
 const BUDGET: Duration = Duration::from_millis(1500);
@@ -44,14 +44,12 @@ impl ServerLink {
         }
         let url = server.url();
         let here = |why: &str| {
-            Err(AskedHere {
-                why: format!("\nFrom this machine's index, as the team's server {url} {why}.\n"),
-            })
+            Err(AskedHere { why: format!("\nFrom this machine's index and not from {url}: {why}.\n") })
         };
         let now = self.begun.elapsed().as_millis() as u64 + 1;
         let failed_at = self.failed_at.load(Ordering::SeqCst);
         if failed_at > 0 && now.saturating_sub(failed_at) < PAUSE.as_millis() as u64 {
-            return here("did not answer a moment ago");
+            return here("the team server did not answer a moment ago");
         }
         match server.client.ask(server.brain(), arguments, BUDGET).await {
             Ok(answer) => {
@@ -61,14 +59,7 @@ impl ServerLink {
             Err(error) => {
                 tracing::warn!(%error, "the team's server did not answer");
                 self.failed_at.store(now, Ordering::SeqCst);
-                let why = error.to_string();
-                match why.strip_prefix("the team server ") {
-                    Some(what) => here(what),
-                    None if matches!(error, HandOverError::Blocked { .. }) => {
-                        here(&format!("refuses it: {why}"))
-                    }
-                    None => here(&format!("did not answer: {why}")),
-                }
+                here(&error.to_string())
             }
         }
     }

@@ -10,7 +10,7 @@ use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, Request, State};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
-use http::header::{ALLOW, AUTHORIZATION, CONTENT_TYPE};
+use http::header::{ALLOW, AUTHORIZATION, CONTENT_TYPE, ORIGIN};
 use http::request::Parts as Head;
 use http::{HeaderValue, Method, StatusCode};
 use http_body_util::{BodyExt as _, Full};
@@ -127,12 +127,13 @@ async fn answer(
     head.extensions.insert(Asked { shared: Arc::clone(shared), caller, brain });
     // In a task of its own: a bug in the protocol's code is an answer, not a broken connection.
     let service = endpoint.service.clone();
+    let has_origin = head.headers.contains_key(ORIGIN);
     let request = http::Request::from_parts(head, Full::new(bytes));
     let handling = async move { service.handle(request).await }.in_current_span();
     let crashed =
         || Problem::busy("crashed", "the request could not be worked on", crate::shared::RETRY_SOON);
     let response = tokio::spawn(handling).await.map_err(|_| crashed())?;
-    Ok(as_problem(response.map(Body::new)).await)
+    Ok(as_problem(response.map(Body::new), has_origin).await)
 }
 
 fn only_brain(caller: &Caller) -> Result<Brain, Problem> {
@@ -168,7 +169,7 @@ fn refuse_malformed(bytes: &[u8]) -> Option<Response> {
 }
 
 /// rmcp says in plain text what is wrong with a request's headers.
-async fn as_problem(response: Response) -> Response {
+async fn as_problem(response: Response, has_origin: bool) -> Response {
     let status = response.status();
     let kind = response.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
     if status.is_success() || kind.starts_with("application/json") {
@@ -182,7 +183,8 @@ async fn as_problem(response: Response) -> Response {
     let text = response.into_body().collect().await.map(|body| body.to_bytes()).unwrap_or_default();
     let text = String::from_utf8_lossy(&text[..text.len().min(TRANSPORT_TEXT_BYTES_MAX)]).into_owned();
     let mut problem = Problem::new(status, "mcp_transport", text);
-    if status == StatusCode::FORBIDDEN && problem.detail().contains("Host") {
+    // What rmcp forbids is the request's host or, of a page in a browser, its origin.
+    if status == StatusCode::FORBIDDEN && !has_origin {
         problem = problem.hint(
             "an administrator has to start the server with `--public-url`, the address that clients use",
         );

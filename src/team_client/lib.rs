@@ -21,6 +21,7 @@ mod login;
 use std::net::IpAddr;
 use std::time::Duration;
 
+use knowledge::text::one_line;
 use reqwest::header::{ACCEPT, HeaderValue, RETRY_AFTER};
 use reqwest::{Method, RequestBuilder, StatusCode, Url};
 use serde::de::DeserializeOwned;
@@ -121,6 +122,13 @@ pub struct Whoami {
     /// The repositories of its brains. Older servers do not tell them.
     #[serde(default)]
     pub repositories: Vec<BrainRepository>,
+}
+
+impl Whoami {
+    /// The day on which it expires.
+    pub fn last_day(&self) -> Option<&str> {
+        self.expires.as_deref()?.split('T').next()
+    }
 }
 
 /// The repository of a brain on a server.
@@ -278,12 +286,7 @@ fn root_cause(error: &reqwest::Error) -> String {
     while let Some(source) = cause.source() {
         cause = source;
     }
-    let text = cause.to_string();
-    one_line(text.split(" (os error").next().unwrap_or(&text))
-}
-
-fn one_line(text: &str) -> String {
-    text.chars().filter(|c| !c.is_control()).take(WHY_CHARS_MAX).collect()
+    one_line(&cause.to_string(), WHY_CHARS_MAX)
 }
 
 /// The server's own sentence and hint (RFC 9457), or its status.
@@ -302,7 +305,7 @@ fn why(status: StatusCode, body: &[u8]) -> String {
         _ => hint,
     };
     let sentence = hint.map_or_else(|| detail.clone(), |hint| format!("{detail}; {hint}"));
-    one_line(&sentence)
+    one_line(&sentence, WHY_CHARS_MAX)
 }
 
 fn read_json<T: DeserializeOwned>(body: &[u8]) -> Result<T, HandOverError> {

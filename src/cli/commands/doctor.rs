@@ -688,7 +688,8 @@ fn check_server(login: &Login, offline: bool) -> Check {
                 .fix("nugget login with another token")
         }
         Ok(whoami) => {
-            let until = whoami.expires.map(|at| format!(", until {}", output::safe(&at))).unwrap_or_default();
+            let until =
+                whoami.last_day().map(|day| format!(", until {}", output::safe(day))).unwrap_or_default();
             Check::ok(name, format!("{told}, as {}{until}", output::safe(&whoami.subject)))
         }
     }

@@ -93,8 +93,7 @@ impl LoginArgs {
                 "scopes": whoami.scopes, "expires": whoami.expires,
             }));
         }
-        let until =
-            whoami.expires.as_deref().map(|at| format!(", until {}", safe(day(at)))).unwrap_or_default();
+        let until = whoami.last_day().map(|day| format!(", until {}", safe(day))).unwrap_or_default();
         let mut text = format!(
             "logged in to {} as {}: brain {}, may {}{until}\n",
             safe(&login.url),
@@ -152,11 +151,6 @@ impl LoginArgs {
                 .hint(format!("choose one with --as: {}", brains.join(", ")))),
         }
     }
-}
-
-/// The day of a time in RFC 3339.
-fn day(at: &str) -> &str {
-    at.split('T').next().unwrap_or(at)
 }
 
 /// Whether a repository is one of the brain's clones: it has the brain's address, or what the server answers from.

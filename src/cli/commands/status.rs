@@ -124,6 +124,7 @@ struct Status {
     /// How often the guard spoke within [`GUARD_WITHIN`].
     guard: GuardTally,
     remote: Option<RemoteStatus>,
+    /// The team's server that the brain belongs to.
     server: Option<ServerStatus>,
     is_running: bool,
     /// What keeps a worker from running.

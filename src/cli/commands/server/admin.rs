@@ -53,32 +53,12 @@ pub(crate) struct BrainArgs {
 enum BrainCommand {
     /// Add a brain: a name, and its repository, which is cloned once to check it
     #[command(after_help = "Example:\n  nugget server brain add payments https://github.com/acme/brain.git")]
-    Add {
-        /// Letters, digits and hyphens
-        name: String,
-        /// Its repository
-        remote: String,
-        #[command(flatten)]
-        database: Database,
-        /// Print JSON
-        #[arg(long)]
-        json: bool,
-    },
+    Add(AddressArgs),
     /// Give a brain another address, which is cloned once to check it
     #[command(
         after_help = "Servers make their clones again; captures that wait go to the new address.\n\nExample:\n  nugget server brain move payments https://git.acme.com/brain.git"
     )]
-    Move {
-        /// The brain's name
-        name: String,
-        /// Its repository from now on
-        remote: String,
-        #[command(flatten)]
-        database: Database,
-        /// Print JSON
-        #[arg(long)]
-        json: bool,
-    },
+    Move(AddressArgs),
     /// Remove a brain with its captures and its index; its repository is not touched
     #[command(
         after_help = "Tokens for it open nothing any more. Laptops keep what they have handed over\nfor 7 days.\n\nExamples:\n  nugget server brain rm payments\n  nugget server brain rm payments --force"
@@ -105,15 +85,25 @@ enum BrainCommand {
     },
 }
 
+/// Where a brain is.
+#[derive(clap::Args)]
+struct AddressArgs {
+    /// The brain's name: letters, digits and hyphens
+    name: String,
+    /// The address of its repository
+    remote: String,
+    #[command(flatten)]
+    database: Database,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
 impl BrainArgs {
     pub(super) fn run(self, context: &Context) -> Result<(), CliError> {
         match self.command {
-            BrainCommand::Add { name, remote, database, json } => {
-                add_brain(context, &name, &remote, &database, json)
-            }
-            BrainCommand::Move { name, remote, database, json } => {
-                move_brain(context, &name, &remote, &database, json)
-            }
+            BrainCommand::Add(args) => add_brain(context, &args),
+            BrainCommand::Move(args) => move_brain(context, &args),
             BrainCommand::Rm { name, force, database, json } => {
                 remove_brain(&name, force, &database.connect_migrated()?, json)
             }
@@ -122,14 +112,9 @@ impl BrainArgs {
     }
 }
 
-fn add_brain(
-    context: &Context,
-    name: &str,
-    remote: &str,
-    database: &Database,
-    as_json: bool,
-) -> Result<(), CliError> {
-    if knowledge::name::slug(name) != name {
+fn add_brain(context: &Context, args: &AddressArgs) -> Result<(), CliError> {
+    let AddressArgs { name, remote, database, json: as_json } = args;
+    if knowledge::name::slug(name) != *name {
         return Err(CliError::new(format!("{name:?} is no name for a brain")).code(USAGE).hint(format!(
             "use lower-case letters, digits and hyphens, such as {}",
             knowledge::name::slug(name)
@@ -142,7 +127,7 @@ fn add_brain(
             CliError::new(format!("there is a brain {name}")).hint("`nugget server brain list` shows all")
         );
     }
-    check_is_free(&store, remote)?;
+    check_is_free(&store, remote, None)?;
     let branch = check_remote(&config, remote)?;
     let embed = settings::embedding(&config);
     let dimensions = embed::known_dimensions(&embed)?.unwrap_or(team::GRAPH_DIMENSIONS);
@@ -156,20 +141,20 @@ fn add_brain(
         },
         &person(),
     )?;
-    if as_json {
+    if *as_json {
         return output::print_json(&json!({ "id": id.0, "name": name }));
     }
     output::print(&format!("added {name}; `nugget server token create WHO {name}` makes a token for it\n"))
 }
 
-/// Two brains of one repository would propose everything twice.
-fn check_is_free(store: &TeamStore, remote: &str) -> Result<(), CliError> {
+/// Two brains of one repository would propose everything twice. A brain's own address is free for itself.
+fn check_is_free(store: &TeamStore, remote: &str, its: Option<BrainId>) -> Result<(), CliError> {
     let parsed = RemoteUrl::parse(remote);
     let is_same = |other: &str| match (&parsed, RemoteUrl::parse(other)) {
         (Some(one), Some(other)) => one.is_same_repository(&other),
         _ => remote == other,
     };
-    match store.brains()?.into_iter().find(|brain| is_same(&brain.remote)) {
+    match store.brains()?.into_iter().find(|brain| Some(brain.id) != its && is_same(&brain.remote)) {
         Some(brain) => {
             let (shown, name) = (git::display_url(remote), &brain.slug);
             Err(CliError::new(format!("{shown} is the repository of the brain {name}"))
@@ -195,32 +180,18 @@ fn find_brain(store: &TeamStore, name: &str) -> Result<BrainRow, CliError> {
     })
 }
 
-fn move_brain(
-    context: &Context,
-    name: &str,
-    remote: &str,
-    database: &Database,
-    as_json: bool,
-) -> Result<(), CliError> {
+fn move_brain(context: &Context, args: &AddressArgs) -> Result<(), CliError> {
+    let AddressArgs { name, remote, database, json } = args;
     let store = database.connect_migrated()?;
     let brain = find_brain(&store, name)?;
-    if brain.remote != remote {
-        let is_same = RemoteUrl::parse(remote)
-            .zip(RemoteUrl::parse(&brain.remote))
-            .is_some_and(|(new, old)| new.is_same_repository(&old));
-        // Only how it is reached may change: then it is its own.
-        if !is_same {
-            check_is_free(&store, remote)?;
-        }
-    }
+    check_is_free(&store, remote, Some(brain.id))?;
     let branch = check_remote(&context.config()?, remote)?;
     store.set_brain_remote(brain.id, remote, &branch, &person())?;
-    if as_json {
-        return output::print_json(
-            &json!({ "id": brain.id.0, "name": name, "remote": git::display_url(remote) }),
-        );
+    let shown = git::display_url(remote);
+    match json {
+        true => output::print_json(&json!({ "id": brain.id.0, "name": name, "remote": shown })),
+        false => output::print(&format!("{name} is at {shown} from now on\n")),
     }
-    output::print(&format!("{name} is at {} from now on\n", git::display_url(remote)))
 }
 
 fn remove_brain(name: &str, force: bool, store: &TeamStore, as_json: bool) -> Result<(), CliError> {

@@ -9,6 +9,11 @@ use crate::error::CliError;
 use crate::output::{self, counted};
 use crate::remote;
 
+/// Why a stage waits, in JSON.
+pub(super) fn pause_json(pause: Option<&Pause>) -> Option<Value> {
+    pause.map(|pause| json!({ "since": pause.since, "until": pause.until, "why": pause.why }))
+}
+
 /// What is known about the brain's remote without network access.
 pub(super) struct RemoteStatus {
     pub(super) url: String,
@@ -35,9 +40,7 @@ impl RemoteStatus {
             "left": lag.and_then(|lag| lag.blocked.as_ref()).map(ToString::to_string),
             "synced": self.synced,
             "trouble": self.error,
-            "waits": self.pause.as_ref().map(|pause| {
-                json!({ "since": pause.since, "until": pause.until, "why": pause.why })
-            }),
+            "waits": pause_json(self.pause.as_ref()),
         })
     }
 

@@ -6,6 +6,7 @@ use queue::{Pause, Queue, Stage};
 use serde_json::{Value, json};
 use team_client::Login;
 
+use super::remote::pause_json;
 use crate::error::CliError;
 use crate::output;
 
@@ -33,9 +34,7 @@ impl ServerStatus {
         json!({
             "url": self.url,
             "brain": self.brain,
-            "waits": self.pause.as_ref().map(|pause| {
-                json!({ "since": pause.since, "until": pause.until, "why": pause.why })
-            }),
+            "waits": pause_json(self.pause.as_ref()),
         })
     }
 
