@@ -191,7 +191,7 @@ impl Linear {
         output.resize(rows * outputs, 0.0);
         let (scales, bias) = (self.scales.as_chunks().0, self.bias.as_chunks().0);
         for (number, panels) in self.weights.chunks_exact(pairs).enumerate() {
-            input.multiply(panels, sums, WIDTH);
+            input.multiply(panels, sums);
             let output = &mut output[number * WIDTH..];
             scale_sums(sums, input.scales(), &scales[number], &bias[number], output, outputs);
         }
