@@ -37,7 +37,7 @@ fn tiles(count: usize, rows_max: usize) -> impl Iterator<Item = Range<usize>> {
     (0..tiles).map(move |tile| count * tile / tiles..count * (tile + 1) / tiles)
 }
 
-/// Calls a function of a tile for all rows, for the largest number of rows at most at a time.
+/// Calls `tile::<N>` for each tile of `N` rows; the list has every `N` there can be, the largest as a constant.
 macro_rules! in_tiles {
     ([$($rows:literal)* $rows_max:ident], $tile:ident, $left:expr, $inner:expr, $right:expr, $output:expr, $stride:expr) => {
         for tile in tiles($left.len() / $inner, $rows_max) {
@@ -117,8 +117,8 @@ impl Lanes {
 /// Rows of numbers as i16 times a scale of the row.
 #[derive(Default)]
 pub struct IntRows {
-    /// `[tiles][inner / 2][rows of the tile]`, two numbers each, in the order in which they are multiplied: without a look
-    /// whether a number is within its row, and from one place in memory, this takes three quarters of the time.
+    /// `[tiles][inner / 2][rows of the tile]`, two numbers each, in the order in which they are multiplied. Read in this
+    /// order, from one place in memory and without bounds checks, they take three quarters of the time.
     pairs: Vec<Pair>,
     scales: Vec<f32>,
     /// A row before it is put among the others.
