@@ -390,10 +390,23 @@ impl Service {
 
     /// Lets every actor finish its job, then ends the tree.
     pub async fn shutdown(self) {
-        self.stop_archiving.store(true, Ordering::SeqCst);
-        if self.supervisor.cast(supervisor::Message::Shutdown).is_ok() {
+        if self.begin_shutdown() {
             let _ = self.ended.await;
         }
+    }
+
+    /// The same for a service that others share, and waits no longer than this: the jobs that are left end with the
+    /// process.
+    pub async fn shutdown_within(&self, patience: Duration) {
+        if self.begin_shutdown() {
+            let _ = self.supervisor.wait(Some(patience)).await;
+        }
+    }
+
+    /// Returns whether there is something to wait for.
+    fn begin_shutdown(&self) -> bool {
+        self.stop_archiving.store(true, Ordering::SeqCst);
+        self.supervisor.cast(supervisor::Message::Shutdown).is_ok()
     }
 }
 

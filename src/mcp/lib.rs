@@ -46,7 +46,7 @@ use rmcp::{ErrorData, Peer, RoleServer, ServerHandler, ServiceExt as _, tool, to
 use serde_json::{Value, json};
 use team_client::TeamAnswer;
 use tokio::sync::Mutex;
-use tokio::task::AbortHandle;
+use tokio::task::JoinSet;
 
 use crate::context_tool::{Task, tool_meta};
 use crate::from_server::{AskedHere, ServerLink};
@@ -76,6 +76,8 @@ const ANSWER_DEADLINE: Duration = Duration::from_secs(30);
 const PROGRESS_EVERY: Duration = Duration::from_millis(250);
 /// How often a server makes sure that a worker runs if captures are queued.
 const ENSURE_WORKER_EVERY: Duration = Duration::from_secs(45);
+/// How long a server that ends waits for what it has begun, which may be a large index.
+const END_PATIENCE: Duration = Duration::from_millis(300);
 /// In a call's `_meta`: the client's id of it, which its transcript has, too.
 const TOOL_USE: &str = "claudecode/toolUseId";
 /// The source of what an agent wrote down.
@@ -157,22 +159,25 @@ pub async fn serve(
     };
     tracing::info!(process = std::process::id(), "stopped serving");
     opening.abort();
+    // A task that runs on while the runtime ends reports what is missing as failures.
+    let _ = opening.await;
+    if let Some(served) = server.served.lock().await.take() {
+        served.background.end().await;
+        served.service.shutdown_within(END_PATIENCE).await;
+    }
     connected
 }
 
-fn tend_regularly(ensure_worker: Arc<dyn Fn() + Send + Sync>, service: Weak<Service>) -> AbortHandle {
-    let ensuring = tokio::spawn(async move {
-        let mut ticks = tokio::time::interval(ENSURE_WORKER_EVERY);
-        loop {
-            ticks.tick().await;
-            let Some(service) = service.upgrade() else { return };
-            service.wake_archiving();
-            drop(service);
-            let ensure_worker = Arc::clone(&ensure_worker);
-            let _ = tokio::task::spawn_blocking(move || ensure_worker()).await;
-        }
-    });
-    ensuring.abort_handle()
+async fn tend_regularly(ensure_worker: Arc<dyn Fn() + Send + Sync>, service: Weak<Service>) {
+    let mut ticks = tokio::time::interval(ENSURE_WORKER_EVERY);
+    loop {
+        ticks.tick().await;
+        let Some(service) = service.upgrade() else { return };
+        service.wake_archiving();
+        drop(service);
+        let ensure_worker = Arc::clone(&ensure_worker);
+        let _ = tokio::task::spawn_blocking(move || ensure_worker()).await;
+    }
 }
 
 /// What a client loads into every session: the server's instructions, and each of these tools as `tools/list` gives it
@@ -225,15 +230,23 @@ struct ServedBrain {
     facts: Arc<Facts>,
     notes: Arc<NoteStore>,
     server: Arc<ServerLink>,
-    _background: Arc<Background>,
+    background: Arc<Background>,
 }
 
-/// Ends a task when it is dropped.
-struct Background(AbortHandle);
+/// Tasks that end with the last clone of a served brain, or when told to.
+#[derive(Default)]
+struct Background(std::sync::Mutex<JoinSet<()>>);
 
-impl Drop for Background {
-    fn drop(&mut self) {
-        self.0.abort();
+impl Background {
+    fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        let mut tasks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        while tasks.try_join_next().is_some() {}
+        tasks.spawn(task);
+    }
+
+    async fn end(&self) {
+        let mut tasks = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        tasks.shutdown().await;
     }
 }
 
@@ -511,8 +524,8 @@ impl Nugget {
 impl ServedBrain {
     async fn start(setup: &Setup, settings: Settings) -> Result<Self, actors::StartError> {
         let service = Arc::new(Service::start(setup, Roles::Read).await?);
-        let ensuring_worker = tend_regularly(Arc::clone(&settings.ensure_worker), Arc::downgrade(&service));
-        let background = Arc::new(Background(ensuring_worker));
+        let background = Arc::new(Background::default());
+        background.spawn(tend_regularly(Arc::clone(&settings.ensure_worker), Arc::downgrade(&service)));
         let started = Self {
             setup: setup.clone(),
             service,
@@ -525,11 +538,11 @@ impl ServedBrain {
             facts: Arc::default(),
             server: Arc::new(ServerLink::new(setup.places.folder())),
             notes: Arc::default(),
-            _background: background,
+            background: Arc::clone(&background),
         };
         // The index is brought up to date before the first call.
         let this = started.clone();
-        tokio::spawn(async move {
+        background.spawn(async move {
             let merged = this.new_merges().await;
             match this.service.refresh(Mode::Changed, None, ANSWER_DEADLINE).await {
                 Ok(_) => this.note_merges(merged),
@@ -752,7 +765,7 @@ impl ServedBrain {
         if !is_merged && last > 0 && age < BACKGROUND_CHECK_INTERVAL.max(interval + *CHECK_INTERVAL.start()) {
             self.checked_at.store(now, Ordering::SeqCst);
             let this = self.clone();
-            tokio::spawn(async move {
+            self.background.spawn(async move {
                 if let Err(error) = this.refresh(ANSWER_DEADLINE).await {
                     tracing::info!(%error, "the index is not up to date yet");
                 }

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rusqlite::config::DbConfig;
-use rusqlite::{Connection, TransactionBehavior};
+use rusqlite::{Connection, ErrorCode, TransactionBehavior};
 
 use crate::Error;
 
@@ -253,9 +253,9 @@ pub fn set_up(connection: &Connection, timeout: BusyTimeout) -> rusqlite::Result
     // NORMAL: a power failure may lose the last rows, never the file; the sweep finds their sessions
     // again. A killed process loses nothing.
     // secure_delete: what is deleted is overwritten, and not only marked as free.
+    use_wal(connection, timeout)?;
     connection.execute_batch(
-        "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; PRAGMA foreign_keys = ON;
-             PRAGMA secure_delete = ON; PRAGMA cache_size = -512;",
+        "PRAGMA synchronous = NORMAL; PRAGMA foreign_keys = ON; PRAGMA secure_delete = ON; PRAGMA cache_size = -512;",
     )?;
     if matches!(timeout, BusyTimeout::Hook) {
         // A hook writes one row and exits; moving the log into the database is the worker's job.
@@ -263,6 +263,22 @@ pub fn set_up(connection: &Connection, timeout: BusyTimeout) -> rusqlite::Result
         connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
     }
     Ok(())
+}
+
+/// While another connection does the same to a new file, SQLite refuses at once, without the busy handler.
+fn use_wal(connection: &Connection, timeout: BusyTimeout) -> rusqlite::Result<()> {
+    let begun = Instant::now();
+    loop {
+        match connection.pragma_update(None, "journal_mode", "WAL") {
+            Err(error)
+                if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy)
+                    && begun.elapsed() < timeout.duration() =>
+            {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            other => return other,
+        }
+    }
 }
 
 /// Installs a busy handler with jittered waits. SQLite's own sleeps in fixed steps, so processes that

@@ -161,4 +161,19 @@ mod tests {
         connection.pragma_update(None, "user_version", 99).unwrap();
         assert!(matches!(Queue::open(test.queue.path()), Err(Error::Newer { version: 99, .. })));
     }
+    #[test]
+    fn a_new_queue_is_opened_by_many_at_once() {
+        for _ in 0..20 {
+            let folder = tempfile::tempdir().unwrap();
+            let (path, start) = (folder.path().join("queue.db"), std::sync::Barrier::new(8));
+            std::thread::scope(|threads| {
+                for _ in 0..8 {
+                    threads.spawn(|| {
+                        start.wait();
+                        assert_eq!(Queue::open(&path).unwrap().captures(1).unwrap().len(), 0);
+                    });
+                }
+            });
+        }
+    }
 }
