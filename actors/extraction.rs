@@ -14,7 +14,7 @@ use index::Index;
 use jiff::Timestamp;
 use knowledge::unit::is_unreviewed;
 use knowledge::{Candidate, CodeRecord, Domain, UnitId};
-use queue::{Claim, Stage};
+use queue::{Claim, EarlierProposal, Ledger, Stage};
 use transcript::Conversation;
 use transcript::redact::redact;
 
@@ -28,6 +28,9 @@ use crate::stage_actor::{StageWorker, Step};
 
 /// How many units of the brain a model is given.
 const KNOWN_UNITS_MAX: usize = 150;
+/// How many of its titles a model is given of what was proposed before, and how many of the newest are read for it.
+const PROPOSED_MAX: usize = 100;
+const PROPOSED_READ_MAX: usize = 500;
 /// How many of the user's messages, and of the characters of each, decide which units those are.
 const MESSAGES_COMPARED_MAX: usize = 500;
 const MESSAGE_CHARS_MAX: usize = 2_000;
@@ -67,7 +70,15 @@ impl ExtractionWorker {
             conversation.session_id = claim.capture.session_id.as_str().to_owned();
         }
         let messages = messages_to_compare(&conversation);
-        let known = run_blocking(move || known_units(&index, &messages)).await;
+        let (queue, capture) = (Arc::clone(&jobs.queue), claim.capture.id);
+        let known = run_blocking(move || {
+            let proposed = proposed_before(&*queue, capture).unwrap_or_else(|error| {
+                tracing::warn!(error = error_chain(&error), "failed to read what was proposed before");
+                Vec::new()
+            });
+            known_units(&index, proposed, &messages)
+        })
+        .await;
         let waited = claim.capture.started.map_or(Duration::ZERO, |started| {
             Duration::try_from(jobs.clock.now().duration_since(started)).unwrap_or_default()
         });
@@ -163,8 +174,15 @@ fn messages_to_compare(conversation: &Conversation) -> Vec<String> {
     messages.map(|text| text.chars().take(MESSAGE_CHARS_MAX).collect()).collect()
 }
 
-/// What a model is told of the brain; nothing without an index.
-fn known_units(index: &Index, messages: &[String]) -> Known {
+/// What other captures proposed, and what was rejected.
+fn proposed_before(queue: &dyn Ledger, capture: i64) -> Result<Vec<EarlierProposal>, queue::Error> {
+    let mut proposed = queue.rejected(PROPOSED_READ_MAX)?;
+    proposed.extend(queue.proposed_by_others(capture, PROPOSED_READ_MAX)?);
+    Ok(proposed)
+}
+
+/// What a model is told of the brain, and of what was proposed for it; nothing without an index.
+fn known_units(index: &Index, proposed: Vec<EarlierProposal>, messages: &[String]) -> Known {
     let units = match index.pin().and_then(|snapshot| snapshot.units()) {
         Ok(units) => units,
         Err(error) => {
@@ -172,6 +190,9 @@ fn known_units(index: &Index, messages: &[String]) -> Known {
             return Known::default();
         }
     };
+    let in_brain: HashSet<&str> = units.iter().map(|unit| unit.id.as_str()).collect();
+    let waiting = proposed.into_iter().filter(|unit| !in_brain.contains(unit.name.as_str()));
+    let titles = waiting.map(|unit| unit.title).collect();
     // What an agent wrote and nobody reviewed is no knowledge of the brain's yet.
     let reviewed = units.into_iter().filter(|unit| !unit.status.as_deref().is_some_and(is_unreviewed));
     let units = reviewed.map(|unit| BrainUnit {
@@ -181,7 +202,7 @@ fn known_units(index: &Index, messages: &[String]) -> Known {
         domain: unit.domain,
         last_modified: unit.last_modified,
     });
-    select_by_shared_words(units, messages)
+    select_by_shared_words(units, titles, messages)
 }
 
 /// A unit of a brain, of which a model may be told.
@@ -200,14 +221,20 @@ pub struct BrainUnit {
 
 /// Selects what a model is told with a conversation, from all units of a brain.
 pub fn select_known_units(units: impl IntoIterator<Item = BrainUnit>, conversation: &Conversation) -> Known {
-    select_by_shared_words(units, &messages_to_compare(conversation))
+    select_by_shared_words(units, Vec::new(), &messages_to_compare(conversation))
 }
 
-/// All units of a small brain; of a large one those that share the most words with the messages.
-fn select_by_shared_words(units: impl IntoIterator<Item = BrainUnit>, messages: &[String]) -> Known {
+/// All units of a small brain; of a large one those that share the most words with the messages. Of the titles likewise.
+fn select_by_shared_words(
+    units: impl IntoIterator<Item = BrainUnit>,
+    mut titles: Vec<String>,
+    messages: &[String],
+) -> Known {
     let messages: Vec<String> = messages.iter().map(|text| knowledge::text::canonical(text)).collect();
     let messages = messages.join(" ");
     let words: HashSet<&str> = messages.split(' ').filter(|word| word.chars().count() > 3).collect();
+    let shared =
+        |text: &str| knowledge::text::canonical(text).split(' ').filter(|&word| words.contains(word)).count();
     let mut domains: BTreeMap<String, usize> = BTreeMap::new();
     let mut units: Vec<(usize, KnownUnit)> = units
         .into_iter()
@@ -219,15 +246,18 @@ fn select_by_shared_words(units: impl IntoIterator<Item = BrainUnit>, messages: 
                 description: unit.description.unwrap_or_default(),
                 day: unit.last_modified.map(|time| time.strftime("%Y-%m-%d").to_string()).unwrap_or_default(),
             };
-            let text = knowledge::text::canonical(&format!("{} {}", unit.title, unit.description));
-            (text.split(' ').filter(|word| words.contains(word)).count(), unit)
+            (shared(&format!("{} {}", unit.title, unit.description)), unit)
         })
         .collect();
     units.sort_by(|(a, one), (b, other)| b.cmp(a).then_with(|| one.id.cmp(&other.id)));
     let units = units.into_iter().take(KNOWN_UNITS_MAX).map(|(_, unit)| unit).collect();
     let mut domains: Vec<(String, usize)> = domains.into_iter().collect();
     domains.sort_by_key(|(_, count)| Reverse(*count));
-    Known { units, domains: domains.into_iter().map(|(domain, _)| domain).collect() }
+    titles.sort_unstable();
+    titles.dedup();
+    titles.sort_by_cached_key(|title| Reverse(shared(title)));
+    titles.truncate(PROPOSED_MAX);
+    Known { units, domains: domains.into_iter().map(|(domain, _)| domain).collect(), proposed: titles }
 }
 
 #[cfg(test)]
@@ -247,7 +277,10 @@ mod tests {
             (0..198).map(|number| unit(number, "testing", "Something else")).collect();
         units.push(unit(198, "alpha", "Another subject"));
         units.push(unit(199, "messaging", "Renew the lease from a heartbeat"));
-        let known = select_by_shared_words(units, &["why does the lease need a heartbeat?".to_owned()]);
+        let titles = ["Something else", "A heartbeat renews", "Something else"].map(str::to_owned).to_vec();
+        let messages = ["why does the lease need a heartbeat?".to_owned()];
+        let known = select_by_shared_words(units, titles, &messages);
+        assert_eq!(known.proposed, ["A heartbeat renews", "Something else"]);
         assert_eq!(known.units.len(), KNOWN_UNITS_MAX);
         assert_eq!((known.units[0].id.as_str(), known.units[0].day.as_str()), ("unit-199", "2026-02-03"));
         assert_eq!(known.units[1].day, "");

@@ -514,7 +514,7 @@ fn document(
     let related = related.iter().map(|related| {
         mapping([("id", related.id.as_str().into()), ("relation", related.relation.as_str().into())])
     });
-    let tags = candidate.tags.iter().map(|tag| knowledge::name::slug(tag)).filter(|tag| !tag.is_empty());
+    let tags = candidate.tags.iter().map(|tag| knowledge::name::tag(tag)).filter(|tag| !tag.is_empty());
     let body = format!("# {title}\n\n{}", inert_markdown(&text::strip_hidden(candidate.body.trim())));
     Document::compose(
         &[

@@ -192,6 +192,36 @@ fn a_model_reads_the_session_and_the_key_stays_hidden() {
 }
 
 #[test]
+fn a_model_is_told_what_waits_for_review_and_what_was_rejected() {
+    let api = MessagesApi::start(|request: &Request| {
+        let title = ["Bound the pool of workers", "Renew the lease early", "Close the file first"];
+        Reply::Call(json!({ "units": [unit(title[request.number.min(2)])] }))
+    });
+    let machine = Machine::with_key(&api);
+    let capture = |number: usize| {
+        let session = format!("0a1b2c3d-0000-4000-8000-00000000000{number}");
+        machine.capture(&transcript(machine.sandbox.path(), &session, &[SAID]))
+    };
+    let told = |number: usize| {
+        let text = api.requests()[number]["messages"][0]["content"].as_str().unwrap().to_owned();
+        let block = text.split("<proposed-").nth(1).and_then(|rest| rest.split("</proposed-").next());
+        block.map(|block| block.lines().skip(1).map(str::to_owned).collect::<Vec<_>>())
+    };
+    capture(1);
+    assert_eq!(told(0), None);
+    capture(2);
+    assert_eq!(told(1).unwrap(), ["- Bound the pool of workers"]);
+    let reject = ["review", "reject", "bound-the-pool-of-workers", "--because", "common knowledge"];
+    assert!(machine.run(&reject).status.success());
+    capture(3);
+    assert_eq!(told(2).unwrap(), ["- Bound the pool of workers", "- Renew the lease early"]);
+    assert!(machine.run(&["review", "merge", "--all"]).status.success());
+    machine.sandbox.ok(["index"]);
+    capture(4);
+    assert_eq!(told(3).unwrap(), ["- Bound the pool of workers"], "what was merged is listed as known");
+}
+
+#[test]
 fn a_busy_server_is_retried_without_counting_attempts() {
     // More often than a failing job is tried.
     let api = MessagesApi::start(|request: &Request| match request.number {

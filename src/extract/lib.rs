@@ -114,6 +114,8 @@ pub struct Known {
     pub units: Vec<KnownUnit>,
     /// The domains of all units, the most used first.
     pub domains: Vec<String>,
+    /// Titles of what was proposed before and is not in the brain, the nearest first.
+    pub proposed: Vec<String>,
 }
 
 /// A unit of the brain, as a model is shown it.

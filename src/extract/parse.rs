@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::sync::LazyLock;
 
-use knowledge::name::slug;
+use knowledge::name;
 use knowledge::text::{one_line, strip_hidden};
 use knowledge::{
     Candidate, CodeRecord, Domain, Evidence, Overlap, OverlapKind, Rejected, Related, Relation, UnitId,
@@ -236,7 +236,7 @@ impl Proposal<'_> {
         let domain = Domain::sanitized(&word(self.text("domain").unwrap_or_default()));
         let mut tags: Vec<String> = Vec::new();
         for tag in
-            self.list("tags").iter().filter_map(Value::as_str).map(|tag| slug(&one_line(&word(tag), 40)))
+            self.list("tags").iter().filter_map(Value::as_str).map(|tag| name::tag(&one_line(&word(tag), 40)))
         {
             if !tag.is_empty() && !tags.contains(&tag) && tags.len() < TAGS_MAX {
                 tags.push(tag);

@@ -110,6 +110,12 @@ impl SessionId {
 ///
 /// The result is never the name of a Windows device, nor a name that a brain reserves.
 pub fn slug(text: &str) -> String {
+    let slug = tag(text);
+    if is_reserved(&slug) { format!("{slug}-unit") } else { slug }
+}
+
+/// As [`slug`], for what is never the name of a file.
+pub fn tag(text: &str) -> String {
     let mut slug = String::with_capacity(text.len().min(SLUG_BYTES_MAX));
     // The sign of "micro" is written with a u where there is no other: 9 µs is not 9 s.
     let followed = text.chars().zip(text.chars().skip(1).chain([' ']));
@@ -130,8 +136,7 @@ pub fn slug(text: &str) -> String {
             slug.push('-');
         }
     }
-    let slug = cut_at_hyphen(slug.trim_end_matches('-'), SLUG_BYTES_MAX).to_owned();
-    if is_reserved(&slug) { format!("{slug}-unit") } else { slug }
+    cut_at_hyphen(slug.trim_end_matches('-'), SLUG_BYTES_MAX).to_owned()
 }
 
 /// The name of the last folder of a path, which may come from another operating system. A worktree below `.worktrees` or
@@ -194,6 +199,7 @@ mod tests {
         check("NUL", "nul-unit");
         check("com1", "com1-unit");
         check("index", "index-unit");
+        assert_eq!(tag("Index"), "index");
         check("The lock takes 9 \u{b5}s", "the-lock-takes-9-us");
         check("The lock takes 9 \u{3bc}s", "the-lock-takes-9-us");
     }

@@ -115,7 +115,7 @@ pub(crate) fn body(title: &str, content: &str) -> Result<String, Error> {
 
 pub(crate) fn tags(words: &[String]) -> Result<Value, Error> {
     let mut tags: Vec<String> = Vec::new();
-    for tag in words.iter().map(|word| name::slug(word)).filter(|tag| !tag.is_empty()) {
+    for tag in words.iter().map(|word| name::tag(word)).filter(|tag| !tag.is_empty()) {
         if !tags.contains(&tag) {
             tags.push(tag);
         }

@@ -122,7 +122,7 @@ pub(super) fn new_unit(
         NoteKind::Memory => ("auto-memory", CONFIDENCE_MEMORY),
         _ => ("import", CONFIDENCE_PERSON),
     };
-    let tags = section.tags.iter().map(|tag| knowledge::name::slug(tag)).filter(|tag| !tag.is_empty());
+    let tags = section.tags.iter().map(|tag| knowledge::name::tag(tag)).filter(|tag| !tag.is_empty());
     let mut front = vec![
         ("id", id.as_str().into()),
         ("type", section.kind.as_str().into()),
