@@ -27,7 +27,7 @@ use crate::writer::{Origin, PieceWriter, Stored};
 const TRANSACTION_BYTES: u64 = 32 << 20;
 const TRANSACTION_TIME: Duration = Duration::from_secs(1);
 /// Pieces that were read and are not stored yet, for each thread.
-const WAITING_PIECES: usize = 4;
+const WAITING_PIECES: usize = 16;
 const MALFORMED_SHOWN_MAX: usize = 100;
 /// How many sessions' links are made in one transaction.
 const LINKED_AT_ONCE: usize = 200;

@@ -1,7 +1,7 @@
 //! Removes secrets from text before it is stored.
 //!
-//! A text is searched as it is, with escapes, percent codes and hidden characters decode_text, and with
-//! broken lines joined. Words in base64 and in hexadecimal digits are decode_text and searched too.
+//! A text is searched as it is, with escapes, percent codes and hidden characters decoded, and with
+//! broken lines joined. Words in base64 and in hexadecimal digits are decoded and searched too.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -20,9 +20,9 @@ use view::View;
 /// How often a text is searched again, because a removal may reveal something new. Every round removes
 /// something, so this bound is not reached.
 const ROUNDS_MAX: usize = 16;
-/// How deeply nested encodings are decode_text.
+/// How deeply nested encodings are decoded.
 const DEPTH_MAX: usize = 3;
-/// The shortest word that is decode_text: a shorter one contains no secret.
+/// The shortest word that is decoded: a shorter one contains no secret.
 const ENCODED_BYTES_MIN: usize = 16;
 
 /// Replaces each secret by `[redacted: kind]`. Redacting the result again changes nothing.

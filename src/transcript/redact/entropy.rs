@@ -78,18 +78,37 @@ pub(super) fn is_word(value: &[u8]) -> bool {
 
 /// Decodes base64 or hexadecimal digits, if the result is printable text.
 pub(super) fn decode_text(run: &[u8]) -> Option<Vec<u8>> {
-    let text = |bytes: Vec<u8>| {
-        let shown = bytes.iter().filter(|byte| matches!(byte, b' '..=b'~' | b'\n' | b'\r' | b'\t')).count();
-        (bytes.len() >= 5 && shown == bytes.len()).then_some(bytes)
-    };
+    let text = |bytes: Vec<u8>| (bytes.len() >= 5 && bytes.iter().copied().all(is_text)).then_some(bytes);
     let is_hex = run.len().is_multiple_of(2) && run.iter().all(u8::is_ascii_hexdigit);
     if is_hex {
         let digit = |byte: u8| (byte as char).to_digit(16).unwrap_or(0) as u8;
         return text(run.chunks_exact(2).map(|pair| digit(pair[0]) << 4 | digit(pair[1])).collect());
     }
     // Most long words decode to noise, which the first few bytes show.
-    text(decode_base64(&run[..run.len().min(24)])?)?;
+    let mut groups = run.chunks_exact(4).take(4).take_while(|group| !group.contains(&b'='));
+    let starts_as_text = groups.all(|group| {
+        let bits = group.iter().fold(0, |bits, &byte| bits << 6 | base64_value(byte));
+        bits.to_be_bytes()[1..].iter().copied().all(is_text)
+    });
+    if !starts_as_text {
+        return None;
+    }
     text(decode_base64(run)?)
+}
+
+fn is_text(byte: u8) -> bool {
+    matches!(byte, b' '..=b'~' | b'\n' | b'\r' | b'\t')
+}
+
+/// The value of a digit of base64, of either alphabet.
+fn base64_value(digit: u8) -> u32 {
+    u32::from(match digit {
+        b'A'..=b'Z' => digit - b'A',
+        b'a'..=b'z' => digit - b'a' + 26,
+        b'0'..=b'9' => digit - b'0' + 52,
+        b'+' | b'-' => 62,
+        _ => 63,
+    })
 }
 
 /// Decodes base64 of either alphabet, padded or not, and ignores a last group of one character.
