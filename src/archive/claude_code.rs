@@ -145,6 +145,8 @@ struct Line<'a> {
     #[serde(borrow)]
     summary: Option<&'a RawValue>,
     #[serde(borrow)]
+    leaf_uuid: Option<&'a RawValue>,
+    #[serde(borrow)]
     ai_title: Option<&'a RawValue>,
     #[serde(borrow)]
     custom_title: Option<&'a RawValue>,
@@ -166,9 +168,6 @@ struct ApiMessage<'a> {
 
 impl LineReader for Reader {
     fn read(&mut self, line: &[u8], facts: &mut SessionFacts) -> LineRead {
-        if line.iter().all(u8::is_ascii_whitespace) {
-            return LineRead::Skipped;
-        }
         let Some(kind) = json_scan::value_of(line, "type").and_then(json_scan::text) else {
             return LineRead::Malformed { reason: "no JSON object with a type" };
         };
@@ -199,7 +198,11 @@ impl LineReader for Reader {
             _ => {
                 let title = string(parsed.summary.or(parsed.ai_title).or(parsed.custom_title));
                 if let Some(title) = title.filter(|title| !title.trim().is_empty()) {
-                    facts.title = Some(one_line(&clean(&title), TITLE_CHARS_MAX));
+                    let title = one_line(&clean(&title), TITLE_CHARS_MAX);
+                    match string(parsed.leaf_uuid) {
+                        Some(leaf) => facts.summaries.push((MessageId::parse(&leaf), title)),
+                        None => facts.title = Some(title),
+                    }
                 }
                 LineRead::Skipped
             }

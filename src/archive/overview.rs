@@ -26,7 +26,9 @@ const TOOLS_MAX: usize = 40;
 pub struct ProjectContext {
     /// The project's key; empty if there is no session of it.
     pub project: String,
-    /// Its last sessions, the newest first.
+    /// How many sessions it has.
+    pub sessions_count: u64,
+    /// The last of them, the newest first.
     pub sessions: Vec<Session>,
     /// The files that most sessions changed.
     pub files: Vec<FileCount>,
@@ -155,6 +157,9 @@ impl Archive {
             "SELECT {COLUMNS} FROM sessions s WHERE {} ORDER BY s.ended_ms DESC, s.id DESC LIMIT {LIST_MAX}",
             conditions.sql()
         );
+        let count = format!("SELECT count(*) FROM sessions s WHERE {}", conditions.sql());
+        let sessions_count =
+            connection.query_row(&count, params_from_iter(&conditions.params), |row| row.get(0))?;
         let mut sessions: Vec<Session> = connection
             .prepare(&sql)?
             .query_map(params_from_iter(&conditions.params), read_session)?
@@ -174,6 +179,7 @@ impl Archive {
             files: top_files(&connection, &filter.of_sessions())?,
             decisions: decided,
             open_threads,
+            sessions_count,
             sessions,
         })
     }

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use jiff::Timestamp;
 use memchr::{memchr, memrchr};
-use transcript::{FileStamp, LINE_BYTES_MAX};
+use transcript::{FileStamp, LINE_BYTES_MAX, is_whole};
 
 use crate::block::Block;
 use crate::record::{Request, SessionFacts};
@@ -137,7 +137,7 @@ impl Transcript {
         self.start.bytes == 0
     }
 
-    /// Reads to the last line feed, and hands over pieces until `take` declines one. The last one may be empty.
+    /// Reads to the last line feed, or to the end of a whole line without one, and hands over pieces until `take` declines one. The last one may be empty.
     pub(crate) fn read(
         self,
         reader: &mut dyn LineReader,
@@ -187,9 +187,20 @@ impl Transcript {
                 skipped = Some((buffer.len() as u64, through));
                 buffer = Vec::new();
             }
+            let is_last = source.limit() == 0;
+            if is_last && is_whole(&buffer) {
+                edges.extend(&buffer);
+                position.bytes += buffer.len() as u64;
+                piece.bytes += buffer.len() as u64;
+                buffer.push(b'\n');
+                lines.read(&buffer, &mut piece);
+                // It is counted with its line feed, should that come.
+                lines.number -= 1;
+                buffer.clear();
+            }
             if piece.bytes > 0 {
                 position.lines = lines.number;
-                piece.is_last = source.limit() == 0;
+                piece.is_last = is_last;
                 is_finished = piece.is_last;
                 if !hand_over(&mut lines, &mut position, &edges, piece, take) {
                     return Ok(());
@@ -233,6 +244,9 @@ impl Lines<'_> {
             let line = &rest[..end];
             rest = &rest[end + 1..];
             self.number += 1;
+            if line.iter().all(u8::is_ascii_whitespace) {
+                continue;
+            }
             match self.reader.read(line, &mut self.facts) {
                 LineRead::Message(message) => {
                     if piece.blocks.last().is_none_or(Block::is_full) {

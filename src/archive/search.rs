@@ -117,6 +117,8 @@ struct Expression {
     all: String,
     any: Option<String>,
     is_syntax_ignored: bool,
+    /// Whether the text has operators or phrases that are understood: what does not match them is not wanted.
+    is_exact: bool,
 }
 
 impl Archive {
@@ -149,7 +151,11 @@ impl Archive {
             });
             (self.search_words(query, wanted, false), joined(meaning))
         });
-        self.fused(query, markers, words?, &meaning?)
+        let (words, mut meaning) = (words?, meaning?);
+        if words.expression.as_ref().is_some_and(|expression| expression.is_exact) {
+            meaning.clear();
+        }
+        self.fused(query, markers, words, &meaning)
     }
 
     fn search_words(&self, query: &SearchQuery, wanted: usize, all: bool) -> Result<WordMatches, Error> {
@@ -158,7 +164,7 @@ impl Archive {
         let expression = expression(&connection, &query.text, query.thinking)?;
         let mut words = Vec::new();
         match &expression {
-            None if all => words = newest(&connection, &query.filter, wanted)?,
+            None if all => words = newest(&connection, query, wanted)?,
             None => {}
             Some(expression) => {
                 results.is_syntax_ignored = expression.is_syntax_ignored;
@@ -253,7 +259,7 @@ fn expression(connection: &Connection, text: &str, thinking: bool) -> Result<Opt
     if has_syntax(text) {
         let raw = format!("{columns}({text})");
         if is_valid(connection, &raw)? {
-            return Ok(Some(Expression { all: raw, any: None, is_syntax_ignored }));
+            return Ok(Some(Expression { all: raw, any: None, is_syntax_ignored, is_exact: true }));
         }
         is_syntax_ignored = true;
     }
@@ -266,7 +272,7 @@ fn expression(connection: &Connection, text: &str, thinking: bool) -> Result<Opt
         words.iter().take(TERMS_MAX).map(|word| format!("\"{}\"", word.replace(['"', '\0'], ""))).collect();
     let join = |operator: &str| format!("{columns}({})", quoted.join(operator));
     let any = (quoted.len() > 1).then(|| join(" OR "));
-    Ok(Some(Expression { all: join(" AND "), any, is_syntax_ignored }))
+    Ok(Some(Expression { all: join(" AND "), any, is_syntax_ignored, is_exact: false }))
 }
 
 /// The words of a text that tell what it is about; all of them if none does.
@@ -328,8 +334,11 @@ fn scored(connection: &Connection, sql: &str, conditions: &Conditions) -> Result
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
-fn newest(connection: &Connection, filter: &Filter, limit: usize) -> Result<Vec<Scored>, Error> {
-    let mut conditions = filter.of_messages();
+fn newest(connection: &Connection, query: &SearchQuery, limit: usize) -> Result<Vec<Scored>, Error> {
+    let mut conditions = query.filter.of_messages();
+    if !query.thinking {
+        conditions.add_plain(format!("m.kind <> {}", MessageKind::Thinking.number()));
+    }
     // Most results of tools have no words of their own.
     conditions.add_plain(format!(
         "(m.content_length + m.thinking_length > 0 OR m.kind = {})",

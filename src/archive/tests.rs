@@ -303,15 +303,41 @@ fn a_line_that_is_being_written_waits_for_its_end() {
     let home = Home::new();
     let (complete, partial) = (home.prompt(1, "one"), home.answer(11, "two, with an é"));
     home.write("s1", std::slice::from_ref(&complete));
-    for cut in [1, partial.len() / 2, partial.len() - 1] {
+    for cut in [1, partial.len() / 2, partial.len() - 2] {
         fs::write(home.path("s1"), complete.clone() + &partial[..partial.floor_char_boundary(cut)]).unwrap();
         let summary = home.sync();
         assert_eq!((summary.malformed, home.said("s1").len()), (0, 1), "{cut}");
     }
-    fs::write(home.path("s1"), complete + &partial).unwrap();
-    home.sync();
-    assert_eq!(home.said("s1"), ["one", "two, with an é"]);
+    // Whole without its line feed, as in a copy, which may come later.
+    for end in [partial.len() - 1, partial.len()] {
+        fs::write(home.path("s1"), complete.clone() + &partial[..end]).unwrap();
+        let summary = home.sync();
+        assert_eq!((summary.malformed, summary.rewritten), (0, 0));
+        assert_eq!(home.said("s1"), ["one", "two, with an é"]);
+    }
+    home.append("s1", "nonsense\n");
+    assert_eq!(home.sync().malformed_lines[0].line, 3);
+    assert_eq!(home.said("s1").len(), 2);
     home.check();
+}
+
+#[test]
+fn the_summary_of_another_session_is_no_title() {
+    let home = Home::new();
+    let summary = |of: u32, text: &str| {
+        format!("{{\"type\":\"summary\",\"summary\":\"{text}\",\"leafUuid\":\"{}\"}}\n", uuid(of))
+    };
+    home.write("s1", &[home.prompt(1, "one"), home.answer(11, "two")]);
+    home.write("s2", &[summary(11, "The first"), home.prompt(2, "three"), home.answer(21, "four")]);
+    home.sync();
+    let title = |id: &str| {
+        let sessions = home.archive.sessions(&Filter::default(), false, 9).unwrap();
+        sessions.into_iter().find(|session| session.id == id).unwrap().title
+    };
+    assert_eq!((title("s1"), title("s2")), (None, None));
+    home.append("s2", &summary(21, "The second"));
+    home.sync();
+    assert_eq!(title("s2").as_deref(), Some("The second"));
 }
 
 #[test]
@@ -871,8 +897,10 @@ fn filters_narrow_a_search() {
     assert_eq!(count(Filter { since: at(11), ..all() }, false), 3);
     assert_eq!(count(Filter { until: at(2), ..all() }, false), 2);
     // Without a text, the newest first.
-    let newest = home.search_with(&SearchQuery { limit: 1, ..SearchQuery::default() });
-    assert_eq!(newest.hits[0].at, at(41));
+    for (thinking, newest) in [(true, at(41)), (false, at(31))] {
+        let found = home.search_with(&SearchQuery { limit: 1, thinking, ..SearchQuery::default() });
+        assert_eq!(found.hits[0].at, newest);
+    }
 }
 
 #[test]
@@ -947,6 +975,11 @@ fn meaning_and_words_are_fused() {
         by_words,
         "without a model"
     );
+
+    for exact in ["visibility AND lease", "timeout NOT elapsed", "\"lease short\""] {
+        let query = SearchQuery { text: exact.into(), ..query.clone() };
+        assert_eq!(home.archive.search_by_meaning(&query, MARKERS, question).unwrap().hits, [], "{exact}");
+    }
 
     let elsewhere = Filter { project: Some("/elsewhere".into()), ..Filter::default() };
     let query = SearchQuery { filter: elsewhere, ..query };

@@ -136,6 +136,12 @@ impl<'t> PieceWriter<'t> {
             for file in &changed_files {
                 self.note_file(&session, file, Change::Some)?;
             }
+            let mut title = facts.title;
+            for (last, summary) in facts.summaries {
+                if self.message(last)?.is_some_and(|(_, owner)| owner == session.id) {
+                    title = Some(summary);
+                }
+            }
             for (at, request) in &requests {
                 self.note_request(session.id, request, at.map(Timestamp::as_millisecond))?;
             }
@@ -152,7 +158,7 @@ impl<'t> PieceWriter<'t> {
                 facts.branch,
                 facts.client_version,
                 facts.model,
-                facts.title,
+                title,
                 added.first_prompt,
                 added.started_ms,
                 added.ended_ms,

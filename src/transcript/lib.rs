@@ -45,7 +45,7 @@ pub use exclude::Exclude;
 pub use line::{HELD, OWN_TOOLS, is_own_call, nonhuman_kind, typed_text};
 pub use plan::approved_plan;
 pub use question::{TOOL as QUESTION_TOOL, answered_questions};
-pub use reader::{Error, Extent, LINE_BYTES_MAX, for_each_line, read, read_tail};
+pub use reader::{Error, Extent, LINE_BYTES_MAX, for_each_line, is_whole, read, read_tail};
 
 #[cfg(test)]
 mod tests;

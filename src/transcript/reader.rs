@@ -161,11 +161,11 @@ pub(crate) fn read_stream(
 pub struct Extent {
     /// In all.
     pub bytes: u64,
-    /// Of a last line without a line feed.
+    /// Of a last line that was not written to its end.
     pub tail_bytes: u64,
 }
 
-/// Calls `visit` with each complete line, without its line feed; with `None` for one longer than [`LINE_BYTES_MAX`], of
+/// Calls `visit` with each complete line, without its line feed, which the last one need not have; with `None` for one longer than [`LINE_BYTES_MAX`], of
 /// which nothing is kept.
 ///
 /// # Errors
@@ -214,5 +214,14 @@ fn for_each_line_up_to(
             partial = Vec::new();
         }
     }
+    if partial_bytes <= bytes_max && is_whole(&partial) {
+        visit(Some(&partial));
+        partial_bytes = 0;
+    }
     Ok(Extent { bytes, tail_bytes: partial_bytes as u64 })
+}
+
+/// Whether a last line without a line feed is whole, as in a copied file: no beginning of a JSON object is one.
+pub fn is_whole(line: &[u8]) -> bool {
+    line.first() == Some(&b'{') && serde_json::from_slice::<serde::de::IgnoredAny>(line).is_ok()
 }

@@ -252,6 +252,15 @@ fn a_malformed_line_is_counted_with_its_reason() {
 }
 
 #[test]
+fn a_whole_last_line_needs_no_line_feed() {
+    let whole = std::fs::read(fixture("tools_thinking_mcp.jsonl")).unwrap();
+    let without = whole.strip_suffix(b"\n").unwrap();
+    assert_eq!(story(&read_bytes(without, &|_| false)), story(&read_bytes(&whole, &|_| false)));
+    let cut = read_bytes(&without[..without.len() - 1], &|_| false);
+    assert_eq!(cut.counts.lines + 1, read_bytes(&whole, &|_| false).counts.lines);
+}
+
+#[test]
 fn a_refusal_keeps_the_persons_words() {
     let refusal = serde_json::json!({
         "type": "user", "uuid": "r", "message": {"role": "user", "content": [{
@@ -630,8 +639,14 @@ proptest! {
         let cut = &whole[..cut.min(whole.len())];
         let reading = read_bytes(cut, &|_| false);
         let ended = cut.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at + 1);
-        prop_assert_eq!(reading.counts.lines, cut.iter().filter(|&&byte| byte == b'\n').count() as u64);
-        prop_assert_eq!(reading.counts.partial_tail_bytes, (cut.len() - ended) as u64);
+        let is_cut_at_the_end_of_a_line = cut.len() > ended && whole.get(cut.len()) == Some(&b'\n');
+        let (lines, tail) = match is_cut_at_the_end_of_a_line {
+            true => (1, 0),
+            false => (0, cut.len() - ended),
+        };
+        let line_feeds = cut.iter().filter(|&&byte| byte == b'\n').count();
+        prop_assert_eq!(reading.counts.lines, (line_feeds + lines) as u64);
+        prop_assert_eq!(reading.counts.partial_tail_bytes, tail as u64);
         prop_assert_eq!(reading.counts.malformed, 0);
     }
 

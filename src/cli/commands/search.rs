@@ -151,7 +151,7 @@ impl SearchArgs {
             }));
         }
         if results.is_syntax_ignored {
-            output::note("note: not an expression that can be searched for, so its words were");
+            output::note("note: not an expression that can be searched for, so its words were searched for");
         }
         let found = merged(units, std::mem::take(&mut results.hits), self.limit);
         if found.is_empty() {
@@ -251,11 +251,12 @@ fn describe(found: &Found, now: Timestamp) -> String {
         Found::Message(hit) => {
             let session = &hit.session;
             let mut text = format!(
-                "{bold}{}{bold:#} {dim}{} ago in {}, session {}{dim:#}\n",
+                "{bold}{}{bold:#} {dim}{} ago in {}, session {}{}{dim:#}\n",
                 who(hit.kind, &hit.tools),
                 render::ago(hit.at.or(session.ended), now),
                 render::project(session),
                 render::short_id(session),
+                if hit.by_meaning && !hit.by_words { ", close in meaning" } else { "" },
             );
             for message in &hit.before {
                 text.push_str(&neighbour(message));
@@ -310,7 +311,8 @@ fn who(kind: MessageKind, tools: &[String]) -> String {
     match kind {
         MessageKind::Prompt => "You".to_owned(),
         MessageKind::ToolCall if !tools.is_empty() => safe(&format!("Assistant, {}", tools.join(", "))),
-        MessageKind::Answer | MessageKind::Thinking | MessageKind::ToolCall => "Assistant".to_owned(),
+        MessageKind::Thinking => "Assistant, thinking".to_owned(),
+        MessageKind::Answer | MessageKind::ToolCall => "Assistant".to_owned(),
         MessageKind::ToolResult => "Tool".to_owned(),
         MessageKind::Injected | MessageKind::System => "Client".to_owned(),
     }

@@ -18,7 +18,7 @@ use serde_json::json;
 
 use self::render::{Format, Shown};
 use super::completions;
-use super::sync::parse_moment;
+use super::sync::{parse_last_moment, parse_moment};
 use crate::archive::{archive_path, is_enabled, open_archive, other_source, sync_settings};
 use crate::context::Context;
 use crate::error::{CliError, MISSING, USAGE};
@@ -89,10 +89,10 @@ pub(crate) struct FilterArgs {
     /// Only of this project: a folder (. for this one), its name, or its remote
     #[arg(long, value_name = "P", add = clap_complete::ArgValueCompleter::new(completions::projects))]
     project: Option<String>,
-    /// Not before: 30m, 12h, 7d, 4w, a date, or a time (UTC)
+    /// Not before: 30m, 12h, 7d, 4w, a date, or a time, as 2026-11-01T18:00 (UTC)
     #[arg(long, value_name = "WHEN")]
     since: Option<String>,
-    /// Not after
+    /// Not after; of a date, its whole day
     #[arg(long, value_name = "WHEN")]
     until: Option<String>,
     /// Only of the last N days
@@ -117,13 +117,13 @@ pub(crate) struct FilterArgs {
 
 impl FilterArgs {
     pub(crate) fn filter(&self, now: Timestamp) -> Result<Filter, CliError> {
-        let moment = |text: &Option<String>| {
+        let moment = |text: &Option<String>, parse: fn(&str, Timestamp) -> Option<Timestamp>| {
             text.as_ref()
                 .map(|text| {
-                    parse_moment(text, now).ok_or_else(|| {
+                    parse(text, now).ok_or_else(|| {
                         CliError::new(format!("{text:?} is not a time"))
                             .code(USAGE)
-                            .hint("give 7d, 12h, 2026-11-01, …")
+                            .hint("give 7d, 12h, 2026-11-01, \"2026-11-01 18:00\", …")
                     })
                 })
                 .transpose()
@@ -133,9 +133,9 @@ impl FilterArgs {
             project: self.project.as_deref().map(project_key).transpose()?,
             since: match days {
                 Some(since) => Some(since.unwrap_or(Timestamp::MIN)),
-                None => moment(&self.since)?,
+                None => moment(&self.since, parse_moment)?,
             },
-            until: moment(&self.until)?,
+            until: moment(&self.until, parse_last_moment)?,
             branch: self.branch.clone(),
             model: self.model.clone(),
             file: self.file.clone(),
@@ -241,7 +241,7 @@ struct StatsArgs {
 
 #[derive(clap::Args)]
 #[command(
-    after_help = "Examples:\n  nugget sessions export --days 30 -o sessions.md\n  nugget sessions export --project . --format jsonl | jq .session.id"
+    after_help = "Examples:\n  nugget sessions export --days 30 -o sessions.md\n  nugget sessions export --project . --format jsonl | jq .content"
 )]
 struct ExportArgs {
     #[command(flatten)]

@@ -221,12 +221,28 @@ pub(crate) fn parse_moment(text: &str, now: Timestamp) -> Option<Timestamp> {
         };
         return Some(now.saturating_sub(ago).unwrap_or(Timestamp::MIN));
     }
-    if let Ok(date) = text.parse::<civil::Date>()
-        && !text.contains('T')
-    {
-        return date.to_zoned(jiff::tz::TimeZone::UTC).ok().map(|zoned| zoned.timestamp());
+    if let Some(day) = day(text) {
+        return Some(day);
     }
-    text.parse().ok()
+    // Without an offset it is UTC, as times are printed.
+    let in_utc = |time: civil::DateTime| Some(time.to_zoned(jiff::tz::TimeZone::UTC).ok()?.timestamp());
+    text.parse().ok().or_else(|| in_utc(text.parse().ok()?))
+}
+
+/// The last moment that a text means: of a date its end, else as [`parse_moment`].
+pub(crate) fn parse_last_moment(text: &str, now: Timestamp) -> Option<Timestamp> {
+    let end = |day: Timestamp| day.saturating_add(SignedDuration::from_hours(24)).ok();
+    match day(text.trim()).and_then(end) {
+        Some(end) => Some(end),
+        None => parse_moment(text, now),
+    }
+}
+
+/// The beginning of a day, if the text is a date without a time.
+fn day(text: &str) -> Option<Timestamp> {
+    let is_date = text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-');
+    let date = text.parse::<civil::Date>().ok().filter(|_| is_date)?;
+    Some(date.to_zoned(jiff::tz::TimeZone::UTC).ok()?.timestamp())
 }
 
 #[cfg(test)]
@@ -244,6 +260,11 @@ mod tests {
         check("2w", Some("2026-11-06T14:12:00Z"));
         check(" 2026-11-01 ", Some("2026-11-01T00:00:00Z"));
         check("2026-11-01T10:00:00+02:00", Some("2026-11-01T08:00:00Z"));
+        check("2026-11-01 18:00", Some("2026-11-01T18:00:00Z"));
+        check("2026-11-01T18:00", Some("2026-11-01T18:00:00Z"));
+        let last = |text: &str| parse_last_moment(text, now).map(|at| at.to_string());
+        assert_eq!(last("2026-11-01").as_deref(), Some("2026-11-02T00:00:00Z"), "the day included");
+        assert_eq!(last("2026-11-01T18:00").as_deref(), Some("2026-11-01T18:00:00Z"));
         check("4294967295w", Some("-009999-01-02T01:59:59Z"));
         for nonsense in ["", "d", "-3d", "7y", "yesterday", "2026-13-01", "1.5h", "7é"] {
             check(nonsense, None);

@@ -212,7 +212,8 @@ pub(crate) fn resume(session: &Session) -> String {
 fn who(message: &ShownMessage) -> &'static str {
     match message.kind {
         MessageKind::Prompt => "You",
-        MessageKind::Answer | MessageKind::Thinking | MessageKind::ToolCall => "Assistant",
+        MessageKind::Thinking => "Assistant, thinking",
+        MessageKind::Answer | MessageKind::ToolCall => "Assistant",
         MessageKind::ToolResult => "Tool",
         MessageKind::Injected | MessageKind::System => "Client",
     }

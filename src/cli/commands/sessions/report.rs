@@ -31,7 +31,7 @@ pub(crate) fn context(
     let mut text = format!(
         "# {}\n\n{} in the last {}\n\n## Last sessions\n\n",
         safe(&found.project),
-        counted(found.sessions.len() as u64, "session"),
+        counted(found.sessions_count, "session"),
         counted(u64::from(days), "day")
     );
     for session in found.sessions.iter().take(LISTED_MAX) {
