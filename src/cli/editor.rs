@@ -8,6 +8,7 @@ use knowledge::Document;
 use tempfile::NamedTempFile;
 
 use crate::error::{CliError, USAGE};
+use crate::note_change::without_secrets;
 
 /// What git writes around lines that both sides have changed.
 const CONFLICT_MARKS: [&str; 2] = ["<<<<<<< ", ">>>>>>> "];
@@ -69,13 +70,29 @@ fn keep(file: NamedTempFile, error: CliError, unchanged: &str) -> CliError {
     }
 }
 
-/// Why a text cannot be the file of a brain at this path.
-pub(crate) fn unit_problem(text: &str, path: &str) -> Option<String> {
+/// The text of a brain's file at this path after the person has edited it, without secrets, of which a warning tells.
+pub(crate) fn edit_unit(
+    text: &str,
+    path: &str,
+    unchanged: &str,
+    problem: impl Fn(&str) -> Option<String>,
+) -> Result<String, CliError> {
+    let edited =
+        edit(text, ".md", unchanged, |edited| unit_problem(edited, text, path).or_else(|| problem(edited)))?;
+    Ok(if edited == text { edited } else { without_secrets(&edited, "text") })
+}
+
+/// Why a text cannot replace another one in the file of a brain at this path.
+fn unit_problem(text: &str, before: &str, path: &str) -> Option<String> {
+    let has_front_matter = |text: &str| text.trim_start_matches('\u{feff}').starts_with("---");
     if text.lines().any(|line| CONFLICT_MARKS.iter().any(|mark| line.starts_with(mark))) {
         return Some("the text still has conflict markers".to_owned());
     }
     if Path::new(path).extension().is_none_or(|extension| extension != "md") {
         return None;
+    }
+    if has_front_matter(before) && !has_front_matter(text) {
+        return Some("the front matter is missing: the lines from --- to ---".to_owned());
     }
     let unit = Document::parse(text).and_then(|document| document.unit(path));
     unit.err().map(|error| format!("the text is no unit: line {}: {}", error.line, error.what))
@@ -88,11 +105,18 @@ mod tests {
     #[test]
     fn only_a_unit_without_conflicts_is_merged() {
         let path = "domains/coding/bugs/pools.md";
-        assert_eq!(unit_problem("---\ntype: bug\ntitle: Pools\n---\n\n# Pools\n", path), None);
+        let unit = "---\ntype: bug\ntitle: Pools\n---\n\n# Pools\n";
+        assert_eq!(unit_problem(unit, unit, path), None);
+        assert_eq!(unit_problem("# Pools\n", "# Pool\n", path), None);
+        let without = unit_problem("# Pools\n", unit, path).unwrap();
+        assert!(without.starts_with("the front matter is missing"), "{without}");
         let conflict = "---\ntype: bug\n---\n<<<<<<< main\na\n=======\nb\n>>>>>>> proposed\n";
-        assert_eq!(unit_problem(conflict, path).as_deref(), Some("the text still has conflict markers"));
-        let invalid = unit_problem("---\ntype: [\n---\n", path).unwrap();
+        assert_eq!(
+            unit_problem(conflict, unit, path).as_deref(),
+            Some("the text still has conflict markers")
+        );
+        let invalid = unit_problem("---\ntype: [\n---\n", unit, path).unwrap();
         assert!(invalid.starts_with("the text is no unit: line "), "{invalid}");
-        assert_eq!(unit_problem("anything", "notes.txt"), None);
+        assert_eq!(unit_problem("anything", unit, "notes.txt"), None);
     }
 }

@@ -8,9 +8,9 @@ use std::cmp::Reverse;
 pub enum KeyMatch {
     /// The question is the key, but for upper and lower case.
     Exact,
-    /// One of the two contains the other.
+    /// The question contains the key as words of its own, or the key the beginning of a word.
     Substring,
-    /// At least half of the words of the shorter one are in the other.
+    /// More than half of the words of the shorter one are in the other; half, where the spelling is close.
     Words,
     /// The spelling is close: a normalised Levenshtein similarity of at least 0.55.
     Spelling,
@@ -18,6 +18,9 @@ pub enum KeyMatch {
 
 /// The least share of common words that makes a match.
 const WORDS_SHARED_MIN: f64 = 0.5;
+
+/// The least similarity in spelling that makes half of the words enough: "staging host" is not "production host".
+const SPELLING_OF_HALF_MIN: f64 = 0.7;
 
 /// The least similarity in spelling that makes a match.
 ///
@@ -88,8 +91,18 @@ fn best<'a, S: PartialOrd>(
 /// Of several keys the one closest in length is meant: "deploy port" for "what is the deploy port",
 /// although "deploy" is contained as well.
 fn substring_score(key: &ComparedKey, question: &ComparedKey) -> Option<Reverse<usize>> {
-    let contains = key.lower.contains(&question.lower) || question.lower.contains(&key.lower);
+    let contains =
+        has_words(&question.lower, &key.lower, true) || has_words(&key.lower, &question.lower, false);
     contains.then_some(Reverse(key.lower.len().abs_diff(question.lower.len())))
+}
+
+/// Whether a text holds these words: from the beginning of a word on, and if `whole`, to the end of one.
+fn has_words(text: &str, words: &str, whole: bool) -> bool {
+    let is_part = |c: Option<char>| c.is_some_and(char::is_alphanumeric);
+    text.match_indices(words).any(|(at, found)| {
+        let (before, after) = (text[..at].chars().next_back(), text[at + found.len()..].chars().next());
+        !(is_part(before) || whole && is_part(after))
+    })
 }
 
 /// The share of common words in the shorter one, and to decide between equals the share in the longer
@@ -98,7 +111,12 @@ fn words_score(key: &ComparedKey, question: &ComparedKey) -> Option<(f64, f64, f
     let shared = key.words.iter().filter(|word| question.words.contains(word)).count() as f64;
     let (a, b) = (key.words.len().max(1), question.words.len().max(1));
     let share = shared / a.min(b) as f64;
-    (share >= WORDS_SHARED_MIN).then(|| (share, shared / a.max(b) as f64, spelling(key, question)))
+    if share < WORDS_SHARED_MIN {
+        return None;
+    }
+    let spelling = spelling(key, question);
+    (share > WORDS_SHARED_MIN || spelling >= SPELLING_OF_HALF_MIN)
+        .then(|| (share, shared / a.max(b) as f64, spelling))
 }
 
 fn spelling_score(key: &ComparedKey, question: &ComparedKey) -> Option<f64> {
@@ -141,6 +159,15 @@ mod tests {
     #[test]
     fn part_of_a_key_finds_it() {
         assert_eq!(found(KEYS, "rota"), Some((4, KeyMatch::Substring)));
+    }
+
+    #[test]
+    fn letters_inside_a_word_and_one_common_word_find_nothing() {
+        let keys = ["ip", "ci", "log", "staging host"];
+        for question in ["shipping address", "what is the capacity", "catalog", "production host"] {
+            assert_eq!(found(&keys, question), None, "{question}");
+        }
+        assert_eq!(found(&keys, "which IP?"), Some((0, KeyMatch::Substring)));
     }
 
     #[test]

@@ -297,6 +297,11 @@ pub fn is_retired(status: &str) -> bool {
     RETIRED.iter().any(|retired| retired.eq_ignore_ascii_case(status.trim()))
 }
 
+/// Whether a unit's status says that no question finds it: its person has archived it.
+pub fn is_hidden(status: &str) -> bool {
+    "archived".eq_ignore_ascii_case(status.trim())
+}
+
 /// The status of a unit that no person has reviewed. No file says it: it is put in where a pending note is served.
 pub const UNREVIEWED: &str = "unreviewed";
 

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use embed::TokenMatcher;
 use index::{ChunkRecord, ChunkRow, Reader, UnitRecord};
 use jiff::{Timestamp, tz::TimeZone};
-use knowledge::unit::{is_retired, is_unreviewed};
+use knowledge::unit::{is_hidden, is_retired, is_unreviewed};
 use knowledge::{UnitId, rank};
 use rayon::prelude::*;
 
@@ -203,6 +203,9 @@ pub(crate) fn rerank(
             nearer_neighbour = nearer_neighbour.max(cosine - cosines[at].max(0.0));
         }
         let unit = units.get(&record.unit).and_then(Option::as_ref);
+        if unit.is_some_and(|unit| unit.status.as_deref().is_some_and(is_hidden)) {
+            continue;
+        }
         let dated = if periods.is_empty() { 0.0 } else { nearness(&periods, text, unit) };
         let Form { speaker, time, asks } = forms[at];
         let trust = unit.map_or(1.0, |unit| trust(unit, query.now));

@@ -310,6 +310,17 @@ fn a_superseded_unit_comes_after_its_replacement() {
 }
 
 #[test]
+fn an_archived_unit_is_not_found() {
+    let body = "Deploy with the blue-green script: both versions run, then the balancer switches over.";
+    let world = World::new(&[
+        ("deploy-old", unit("deploy-old", "Deploying", "status: archived\n", body)),
+        ("deploy-hidden", unit("deploy-hidden", "Deploying", "hidden: true\n", body)),
+        ("deploy-new", unit("deploy-new", "Deploying", "confidence: 0.3\n", body)),
+    ]);
+    assert_eq!(ids(&world.ask("how do we deploy?")), ["deploy-new"]);
+}
+
+#[test]
 fn trust_decides_between_equal_units() {
     let body = "Deploy with the blue-green script: both versions run, then the balancer switches over.";
     let first = |one: &str, other: &str| {

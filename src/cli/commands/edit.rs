@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::completions;
 use crate::context::Context;
-use crate::editor::{self, unit_problem};
+use crate::editor;
 use crate::error::CliError;
 use crate::output;
 use crate::unit_change::{Change, MergedUnit, MergedUnits};
@@ -36,8 +36,9 @@ impl EditArgs {
         let (config, brain, paths) = context.open()?;
         let units = MergedUnits::open(&brain)?;
         let unit = units.find(&self.unit)?;
-        let edited =
-            editor::edit(&unit.text, ".md", "nothing was proposed", |edited| problem(edited, &unit))?;
+        let edited = editor::edit_unit(&unit.text, &unit.path, "nothing was proposed", |edited| {
+            problem(edited, &unit)
+        })?;
         if edited == unit.text {
             return match self.json {
                 true => output::print_json(&json!({ "changed": false, "units": [] })),
@@ -51,18 +52,13 @@ impl EditArgs {
 
 /// Why an edited text cannot be this unit.
 fn problem(edited: &str, unit: &MergedUnit) -> Option<String> {
-    let id = |text: &str| Some(Document::parse(text).ok()?.unit(&unit.path).ok()?.id);
-    let has_front_matter = |text: &str| text.trim_start_matches('\u{feff}').starts_with("---");
-    if has_front_matter(&unit.text) && !has_front_matter(edited) {
-        return Some("the front matter is missing: the lines from --- to ---".to_owned());
-    }
-    unit_problem(edited, &unit.path).or_else(|| {
-        let id = id(edited).filter(|id| *id != unit.unit.id)?;
-        Some(format!(
+    let id = Document::parse(edited).ok()?.unit(&unit.path).ok()?.id;
+    (id != unit.unit.id).then(|| {
+        format!(
             "the id has become {:?}, but other units know this one as {:?}",
             id.as_str(),
             unit.unit.id.as_str()
-        ))
+        )
     })
 }
 

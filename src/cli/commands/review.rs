@@ -18,7 +18,7 @@ use self::call::{LATER, Review, one_reason};
 use self::render::describe_not_merged;
 use super::completions;
 use crate::context::Context;
-use crate::editor::{self, unit_problem};
+use crate::editor;
 use crate::error::{CliError, FAILED};
 use crate::output::{self, counted};
 use crate::unit_files::read_units;
@@ -273,7 +273,7 @@ impl Review {
     /// The item's text after the person has edited it.
     fn edited(&self, item: &Item) -> Result<String, CliError> {
         let text = self.inbox.text_to_edit(item)?;
-        editor::edit(&text, ".md", "nothing was merged", |text| unit_problem(text, &item.path))
+        editor::edit_unit(&text, &item.path, "nothing was merged", |_| None)
     }
 
     fn waiting_for<T, E>(&self, what: &str, work: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
