@@ -14,7 +14,7 @@ use index::Index;
 use jiff::Timestamp;
 use knowledge::unit::is_unreviewed;
 use knowledge::{Candidate, CodeRecord, Domain, UnitId};
-use queue::{Claim, EarlierProposal, Ledger, Stage};
+use queue::{Claim, EarlierProposal, Ledger, Queue, Stage};
 use transcript::Conversation;
 use transcript::redact::redact;
 
@@ -31,6 +31,8 @@ const KNOWN_UNITS_MAX: usize = 150;
 /// How many of its titles a model is given of what was proposed before, and how many of the newest are read for it.
 const PROPOSED_MAX: usize = 100;
 const PROPOSED_READ_MAX: usize = 500;
+/// The report of why a model has not read all of the last session; empty once it has read one.
+const UNREAD_REPORT: &str = "unread";
 /// How many of the user's messages, and of the characters of each, decide which units those are.
 const MESSAGES_COMPARED_MAX: usize = 500;
 const MESSAGE_CHARS_MAX: usize = 2_000;
@@ -70,13 +72,16 @@ impl ExtractionWorker {
             conversation.session_id = claim.capture.session_id.as_str().to_owned();
         }
         let messages = messages_to_compare(&conversation);
-        let (queue, capture) = (Arc::clone(&jobs.queue), claim.capture.id);
-        let known = run_blocking(move || {
-            let proposed = proposed_before(&*queue, capture).unwrap_or_else(|error| {
-                tracing::warn!(error = error_chain(&error), "failed to read what was proposed before");
-                Vec::new()
-            });
-            known_units(&index, proposed, &messages)
+        let (queue, clock, capture) = (Arc::clone(&jobs.queue), jobs.clock.clone(), claim.capture.id);
+        let known = run_blocking({
+            let queue = Arc::clone(&queue);
+            move || {
+                let proposed = proposed_before(&*queue, capture).unwrap_or_else(|error| {
+                    tracing::warn!(error = error_chain(&error), "failed to read what was proposed before");
+                    Vec::new()
+                });
+                known_units(&index, proposed, &messages)
+            }
         })
         .await;
         let waited = claim.capture.started.map_or(Duration::ZERO, |started| {
@@ -94,6 +99,7 @@ impl ExtractionWorker {
             };
             Failure::new(class, error_chain(&error))
         })?;
+        report_unread(queue, extraction.unread.as_deref(), clock.now()).await;
         if let Some(archive) = &setup.archive {
             let session = conversation.session_id.clone();
             note_findings(archive.path.clone(), session, extraction.topics, extraction.records).await;
@@ -124,6 +130,27 @@ impl ExtractionWorker {
             Findings { session, candidates, rejected, by: extraction.extractor, ..Findings::default() };
         failpoint::here!("extraction-before-keep");
         Ok(Step::Next(Stage::Embedding, pipeline::encode(&findings)?))
+    }
+}
+
+/// Why a model has not read all of the last session that it was asked about, and when that was; `None` if it has.
+pub fn last_unread(queue: &Queue) -> Option<(Timestamp, String)> {
+    let (_, at, unread) = queue.last_report(UNREAD_REPORT).ok().flatten()?;
+    (!unread.is_empty()).then_some((at, unread))
+}
+
+/// Leaves for a person whether a model has read the session. No capture waits or fails because of it.
+async fn report_unread(queue: Arc<dyn Ledger>, unread: Option<&str>, now: Timestamp) {
+    let unread = redact(unread.unwrap_or_default()).into_owned();
+    let report = move || -> Result<(), queue::Error> {
+        let before = queue.last_report(UNREAD_REPORT)?.map(|(.., body)| body).unwrap_or_default();
+        match before.is_empty() && unread.is_empty() {
+            true => Ok(()),
+            false => queue.report(UNREAD_REPORT, &unread, now),
+        }
+    };
+    if let Err(error) = run_blocking(report).await {
+        tracing::warn!(error = error_chain(&error), "failed to report what was not read");
     }
 }
 

@@ -75,7 +75,7 @@ pub use batch_window::BatchWindow;
 pub use brain_view::{BrainView, merged_commits};
 pub use budget::{ApiBudget, ApiReservation};
 pub use code_context::CodeContext;
-pub use extraction::{BrainUnit, select_known_units};
+pub use extraction::{BrainUnit, last_unread, select_known_units};
 pub use facts::{Fact, Facts};
 pub use health::ActorReport;
 pub use indexing::RefreshProgress;

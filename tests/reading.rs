@@ -233,6 +233,7 @@ fn a_busy_server_is_retried_without_counting_attempts() {
     let machine = Machine::with_key(&api);
     let capture = machine.capture_prompts(&[SAID]);
     assert_eq!((&capture["state"], &capture["reason"]), (&json!("done"), &Value::Null), "{capture}");
+    assert_eq!(machine.json(&["status", "--json"])["unread"], Value::Null);
     assert_eq!(api.requests().len(), 8);
     assert_eq!(machine.calls().len(), 1, "a refused call costs nothing");
 }
@@ -278,6 +279,12 @@ fn a_wrong_key_is_not_retried_and_is_an_error_if_chosen() {
     let capture = machine.capture_prompts(&[RULE]);
     assert!(machine.branch_diff(&capture).contains("source: heuristic"));
     assert_eq!((api.requests().len(), machine.calls().len()), (1, 0));
+    // Nobody need open the commit to learn of it.
+    let why = machine.json(&["status", "--json"])["unread"]["why"].to_string();
+    assert!(why.contains("read by rules and not by a model") && why.contains("401"), "{why}");
+    let checks = machine.json(&["doctor", "--offline", "--json"])["checks"].clone();
+    let check = checks.as_array().unwrap().iter().find(|check| check["name"] == "model").unwrap().to_string();
+    assert!(check.contains("\"warning\"") && check.contains("401"), "{check}");
     let machine = Machine::with_key(&api).set("NUGGET_EXTRACT_BACKEND", "api");
     let capture = machine.capture_prompts(&[RULE]);
     assert_eq!(capture["state"], "dead");

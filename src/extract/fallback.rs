@@ -140,6 +140,7 @@ fn add_note(extraction: &mut Extraction, note: &str) {
     if let Some(reason) = &mut extraction.empty_reason {
         reason.push_str(&format!(" ({note})"));
     }
+    extraction.unread = Some(note.to_owned());
 }
 
 #[cfg(test)]

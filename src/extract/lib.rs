@@ -156,6 +156,9 @@ pub struct Extraction {
     /// Why there is no candidate; `None` if there is one.
     #[serde(rename = "nothing")]
     pub empty_reason: Option<String>,
+    /// Why a model that was asked has not read all of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unread: Option<String>,
     /// The name of the extractor that found this.
     #[serde(rename = "by")]
     pub extractor: String,

@@ -290,7 +290,8 @@ impl ModelExtractor {
             ),
         });
         let extractor = self.backend.name().to_owned();
-        let extraction = Extraction { candidates, rejected, topics, records, empty_reason, extractor };
+        let extraction =
+            Extraction { candidates, rejected, topics, records, empty_reason, unread: None, extractor };
         Ok(ModelReading { extraction, unread_events, reasons, is_over_budget })
     }
 

@@ -215,6 +215,10 @@ fn follow(
         output::print_json(&capture)?;
     } else {
         output::print(&describe(&capture, &waiting_titles(brain, &queue, &capture)))?;
+        let unread = actors::last_unread(&queue).filter(|(at, _)| *at >= capture.added);
+        if let Some((_, why)) = unread.filter(|_| capture.units > 0) {
+            output::note(&format!("note: {}", output::safe(&why)));
+        }
     }
     let has_failed = capture.state == State::Dead || waits_for_server(&capture);
     Ok(if has_failed { ExitCode::from(CAPTURE_FAILED) } else { ExitCode::SUCCESS })

@@ -160,7 +160,9 @@ fn run_checks(context: &Context, offline: bool) -> Vec<Check> {
         checks.extend(check_spool(&places));
         checks.push(archive);
         let login = Login::read(places.folder()).ok().flatten();
-        checks.push(check_model(&config, reader.join().ok(), login.is_some()));
+        let unread = Some(places.queue()).filter(|path| path.is_file());
+        let unread = unread.and_then(|path| actors::last_unread(&Queue::open(&path).ok()?));
+        checks.push(check_model(&config, reader.join().ok(), login.is_some(), unread));
         checks.extend(login.map(|login| check_server(&login, offline)));
         checks.extend(model_server.join().ok().flatten().map(
             |model_server::Finding { is_ok, message, fix }| {
@@ -646,7 +648,12 @@ fn check_units(brain: &Brain) -> Option<Check> {
     }
 }
 
-fn check_model(config: &Config, reader: Option<String>, is_handed_over: bool) -> Check {
+fn check_model(
+    config: &Config,
+    reader: Option<String>,
+    is_handed_over: bool,
+    unread: Option<(Timestamp, String)>,
+) -> Check {
     let settings = settings::embedding(config);
     let runtime = format!("{}, model {}", embed::find_runtime(&settings).0, embed::model_name(&settings));
     let reader = reader.unwrap_or_else(|| extractor::destination(config));
@@ -656,7 +663,15 @@ fn check_model(config: &Config, reader: Option<String>, is_handed_over: bool) ->
         reader = "sessions are read by the team's server, after they were redacted here".to_owned();
     }
     match embed::check_settings(&settings) {
-        Ok(()) => Check::ok("model", format!("{runtime}; {reader}")),
+        Ok(()) => match unread.filter(|_| !is_handed_over) {
+            None => Check::ok("model", format!("{runtime}; {reader}")),
+            Some((at, why)) => {
+                let age = output::age(at, Timestamp::now());
+                let last = format!("{runtime}; {reader}; the last one, {age} ago: {}", output::safe(&why));
+                Check::warning("model", last)
+                    .fix("see what the model's server says; this goes with the next session that it reads")
+            }
+        },
         Err(error) => Check::failure("model", error.to_string()).fix("`nugget config` shows the settings"),
     }
 }

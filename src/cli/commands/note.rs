@@ -332,23 +332,19 @@ impl ListArgs {
     fn run(self, context: &Context) -> Result<(), CliError> {
         let notebook = read(context)?;
         let is_archived = |note: &&NoteFile| note.unit.status.as_deref().is_some_and(is_retired);
-        let listed: Vec<&NoteFile> = notebook
-            .notes()
-            .filter(|note| self.all || !is_archived(note))
-            .filter(|note| self.tag.as_ref().is_none_or(|tag| note.unit.tags.contains(tag)))
-            .collect();
+        let has_tag = |note: &&NoteFile| self.tag.as_ref().is_none_or(|tag| note.unit.tags.contains(tag));
+        let tagged = || notebook.notes().filter(has_tag);
+        let listed: Vec<&NoteFile> = tagged().filter(|note| self.all || !is_archived(note)).collect();
         if self.json {
             let listed: Vec<_> = listed.iter().map(|note| to_json(&note.path, &note.unit)).collect();
             return output::print_json(&json!({ "notes": listed }));
         }
         if listed.is_empty() {
-            let archived = notebook.notes().filter(is_archived).count();
-            return output::print(&match archived {
-                0 => "no notes yet: `nugget note add TITLE` writes one\n".to_owned(),
-                _ => format!(
-                    "no such notes; --all lists {} that are archived\n",
-                    counted(archived as u64, "note")
-                ),
+            let archived = counted(tagged().count() as u64, "archived note");
+            return output::print(&match (tagged().next(), &self.tag) {
+                (Some(_), _) => format!("only --all lists what there is: {archived}\n"),
+                (None, Some(tag)) => format!("no note has the tag {}\n", safe(tag)),
+                (None, None) => "no notes yet: `nugget note add TITLE` writes one\n".to_owned(),
             });
         }
         let rows = listed.iter().map(|note| {

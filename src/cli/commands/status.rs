@@ -119,6 +119,8 @@ struct Status {
     /// When the next waiting capture is due.
     next_retry: Option<Timestamp>,
     sweep: Option<(Timestamp, SweepReport)>,
+    /// Why a model has not read all of the last session, and when that was.
+    unread: Option<(Timestamp, String)>,
     /// The last look for what is not archived.
     archive: Option<(Timestamp, ArchiveReport)>,
     /// How often the guard spoke within [`GUARD_WITHIN`].
@@ -198,6 +200,7 @@ impl Status {
             spooled: Spool::new(places.spool()).list()?.len(),
             next_retry: None,
             sweep: None,
+            unread: None,
             archive: None,
             guard: GuardTally::default(),
             remote: RemoteStatus::read(brain),
@@ -265,6 +268,7 @@ impl Status {
         if let Some((_, at, body)) = queue.last_report(SWEEP_REPORT)? {
             self.sweep = serde_json::from_str(&body).ok().map(|report| (at, report));
         }
+        self.unread = actors::last_unread(queue);
         self.archive = archiving::last_report(queue);
         self.guard = queue.guard_tally(self.now - GUARD_WITHIN)?;
         if let Some(remote) = &mut self.remote {
@@ -355,6 +359,12 @@ impl Status {
         self.waiting().map(|review| review.titles.len()).sum()
     }
 
+    /// How many units were put off.
+    fn put_off(&self) -> usize {
+        let reviews = self.reviews.iter().chain(&self.other_reviews);
+        reviews.filter(|review| review.state == ReviewState::Waiting).map(|review| review.put_off).sum()
+    }
+
     /// How many captures there are that are not listed.
     fn captures_left_out(&self) -> u64 {
         let Tally { queued, running, retrying, done, nothing, dead } = self.tally;
@@ -374,6 +384,7 @@ impl Status {
             "stages": stages,
             "spooled": self.spooled,
             "next_retry": self.next_retry,
+            "unread": self.unread.as_ref().map(|(at, why)| json!({ "at": at, "why": why })),
             "sweep": self.sweep.as_ref().map(|(at, report)| json!({
                 "at": at,
                 "found": report.found,
@@ -408,6 +419,7 @@ impl Status {
             },
             "spend": self.spend,
             "to_review": self.to_review(),
+            "put_off": self.put_off(),
             "captures": self.captures,
             "captures_left_out": self.captures_left_out(),
             "reviews": self.reviews,

@@ -47,6 +47,10 @@ impl Status {
         if let Some(server) = &self.server {
             lines.push(fact("server", plain(server.describe())));
         }
+        if let Some((at, why)) = &self.unread {
+            let last = format!("last session {} ago: {}", output::age(*at, self.now), why);
+            lines.extend(wrapped_fact("model", &last, WARN, width));
+        }
         let has_spent = self.spend.tokens > 0 || self.spend.microdollars > 0;
         if is_detailed || has_spent || self.spend.unknown_prices.is_some() {
             let unknown =
@@ -94,7 +98,12 @@ impl Status {
     fn render_to_review(&self) -> Part {
         match self.to_review() {
             0 if self.waiting().next().is_some() => Part::styled("on the remote: nugget review", GOOD),
-            0 => Part::raw("nothing"),
+            0 => match self.put_off() as u64 {
+                0 => Part::raw("nothing"),
+                count => {
+                    Part::raw(format!("nothing; {} put off: nugget review --all", counted(count, "unit")))
+                }
+            },
             count => Part::styled(format!("{}: nugget review", counted(count as u64, "unit")), GOOD),
         }
     }
@@ -580,6 +589,10 @@ mod tests {
             depths: vec![(Stage::Intake, 1), (Stage::Extraction, 2), (Stage::Embedding, 0)],
             spooled: 1,
             next_retry: Some(now + jiff::SignedDuration::from_secs(40)),
+            unread: Some((
+                now - jiff::SignedDuration::from_mins(5),
+                "read by rules and not by a model: claude-api: HTTP 401: invalid x-api-key".to_owned(),
+            )),
             sweep: Some((
                 now - jiff::SignedDuration::from_mins(3),
                 SweepReport { found: 31, queued: 2, skipped: std::collections::BTreeMap::new() },
