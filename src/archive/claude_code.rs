@@ -26,6 +26,8 @@ pub(crate) const INPUT_BYTES_MAX: usize = 32 << 10;
 pub(crate) const INJECTED_BYTES_MAX: usize = 16 << 10;
 pub(crate) const TOOL_WORDS_CHARS_MAX: usize = 300;
 const TITLE_CHARS_MAX: usize = 300;
+/// The most summaries that are kept until their messages are known.
+const SUMMARIES_MAX: usize = 20;
 /// Calls whose results never came are forgotten from this many on.
 pub(crate) const OPEN_CALLS_MAX: usize = 1000;
 pub(crate) const LEFT_OUT: &str = "[left out: .nuggetignore]";
@@ -200,7 +202,10 @@ impl LineReader for Reader {
                 if let Some(title) = title.filter(|title| !title.trim().is_empty()) {
                     let title = one_line(&clean(&title), TITLE_CHARS_MAX);
                     match string(parsed.leaf_uuid) {
-                        Some(leaf) => facts.summaries.push((MessageId::parse(&leaf), title)),
+                        Some(leaf) => {
+                            facts.summaries.truncate(SUMMARIES_MAX - 1);
+                            facts.summaries.insert(0, (MessageId::parse(&leaf), title));
+                        }
                         None => facts.title = Some(title),
                     }
                 }

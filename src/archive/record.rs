@@ -221,7 +221,8 @@ pub struct SessionFacts {
     pub model: Option<String>,
     /// A title, or a summary in a line.
     pub title: Option<String>,
-    /// Summaries in a line, each with the message that it ends with: a client writes those of other sessions, too.
+    /// The latest summaries in a line, the last first, each with the message that it ends with: a client writes those of
+    /// other sessions, too.
     pub summaries: Vec<(MessageId, String)>,
 }
 

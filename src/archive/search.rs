@@ -117,8 +117,6 @@ struct Expression {
     all: String,
     any: Option<String>,
     is_syntax_ignored: bool,
-    /// Whether the text has operators or phrases that are understood: what does not match them is not wanted.
-    is_exact: bool,
 }
 
 impl Archive {
@@ -143,6 +141,14 @@ impl Archive {
         markers: Markers<'_>,
         vector: impl FnOnce() -> Option<QuestionVector> + Send,
     ) -> Result<SearchResults, Error> {
+        let expression = match has_syntax(&query.text) {
+            true => expression(&*self.connection()?, &query.text, query.thinking)?,
+            false => None,
+        };
+        if expression.is_some_and(|expression| !expression.is_syntax_ignored) {
+            // What operators and phrases do not match is not wanted, however close its meaning is.
+            return self.search(query, markers);
+        }
         let wanted = ranked_count(query);
         let (words, meaning) = std::thread::scope(|scope| {
             let meaning = scope.spawn(|| match vector() {
@@ -151,11 +157,7 @@ impl Archive {
             });
             (self.search_words(query, wanted, false), joined(meaning))
         });
-        let (words, mut meaning) = (words?, meaning?);
-        if words.expression.as_ref().is_some_and(|expression| expression.is_exact) {
-            meaning.clear();
-        }
-        self.fused(query, markers, words, &meaning)
+        self.fused(query, markers, words?, &meaning?)
     }
 
     fn search_words(&self, query: &SearchQuery, wanted: usize, all: bool) -> Result<WordMatches, Error> {
@@ -259,7 +261,7 @@ fn expression(connection: &Connection, text: &str, thinking: bool) -> Result<Opt
     if has_syntax(text) {
         let raw = format!("{columns}({text})");
         if is_valid(connection, &raw)? {
-            return Ok(Some(Expression { all: raw, any: None, is_syntax_ignored, is_exact: true }));
+            return Ok(Some(Expression { all: raw, any: None, is_syntax_ignored }));
         }
         is_syntax_ignored = true;
     }
@@ -272,7 +274,7 @@ fn expression(connection: &Connection, text: &str, thinking: bool) -> Result<Opt
         words.iter().take(TERMS_MAX).map(|word| format!("\"{}\"", word.replace(['"', '\0'], ""))).collect();
     let join = |operator: &str| format!("{columns}({})", quoted.join(operator));
     let any = (quoted.len() > 1).then(|| join(" OR "));
-    Ok(Some(Expression { all: join(" AND "), any, is_syntax_ignored, is_exact: false }))
+    Ok(Some(Expression { all: join(" AND "), any, is_syntax_ignored }))
 }
 
 /// The words of a text that tell what it is about; all of them if none does.

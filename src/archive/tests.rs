@@ -338,6 +338,13 @@ fn the_summary_of_another_session_is_no_title() {
     home.append("s2", &summary(21, "The second"));
     home.sync();
     assert_eq!(title("s2").as_deref(), Some("The second"));
+    // A fork has the messages of its origin, too.
+    home.write(
+        "s3",
+        &[home.prompt(1, "one"), home.answer(11, "two"), home.prompt(3, "five"), summary(11, "Both")],
+    );
+    home.sync();
+    assert_eq!(title("s3").as_deref(), Some("Both"));
 }
 
 #[test]

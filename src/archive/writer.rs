@@ -138,8 +138,9 @@ impl<'t> PieceWriter<'t> {
             }
             let mut title = facts.title;
             for (last, summary) in facts.summaries {
-                if self.message(last)?.is_some_and(|(_, owner)| owner == session.id) {
+                if self.has_message(session.id, last)? {
                     title = Some(summary);
+                    break;
                 }
             }
             for (at, request) in &requests {
@@ -438,6 +439,13 @@ impl<'t> PieceWriter<'t> {
         let mut statement =
             self.transaction.prepare_cached("SELECT id, session FROM messages_meta WHERE uuid = ?1")?;
         Ok(statement.query_row([&id.0[..]], |row| Ok((row.get(0)?, row.get(1)?))).optional()?)
+    }
+
+    /// Whether a session has a message, alone or with another one.
+    fn has_message(&self, session: i64, id: MessageId) -> Result<bool, Error> {
+        let sql = "SELECT 1 FROM messages_meta m WHERE uuid = ?1 AND (session = ?2 OR EXISTS
+            (SELECT 1 FROM shared_messages WHERE message = m.id AND session = ?2))";
+        Ok(self.transaction.prepare_cached(sql)?.exists(params![&id.0[..], session])?)
     }
 
     /// Notes that a session has a message of another one too. Which of them was archived first must not show: only the
