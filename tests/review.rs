@@ -202,13 +202,22 @@ fn an_edited_unit_is_merged_as_the_editor_left_it() {
     let kept = error.split("kept in ").nth(1).unwrap().trim();
     assert!(fs::read_to_string(kept).unwrap().contains("type: ["));
     fs::remove_file(kept).unwrap();
+    script("echo 'just a text' > \"$2\"");
+    let error = fails(&sandbox, 1, &["review", "edit", &id]);
+    assert!(error.contains("the front matter is missing"), "{error}");
+    fs::remove_file(error.split("kept in ").nth(1).unwrap().trim()).unwrap();
     assert_eq!(ids(&sandbox).len(), 3);
 
-    script("sed 's/^title: .*/title: Prefer a heartbeat/' \"$2\" > \"$2.new\" && mv \"$2.new\" \"$2\"");
+    let secret = format!("ghp_{}", "a1B2".repeat(9));
+    script(&format!(
+        "sed 's/^title: .*/title: Prefer a heartbeat/' \"$2\" > \"$2.new\" && mv \"$2.new\" \"$2\"; echo {secret} >> \"$2\""
+    ));
     let merged = sandbox.ok(["review", "edit", &id]);
     assert!(merged.starts_with("merged: "), "{merged}");
     let path = units(&sandbox.brain()).pop().unwrap();
-    assert!(sandbox.git(&["show", &format!("main:{path}")]).contains("\ntitle: Prefer a heartbeat\n"));
+    let text = sandbox.git(&["show", &format!("main:{path}")]);
+    assert!(text.contains("\ntitle: Prefer a heartbeat\n") && text.contains("[redacted: "), "{text}");
+    assert!(!text.contains(&secret), "{text}");
     assert_eq!(ids(&sandbox).len(), 2);
     // The rest completes the branch, though it has another text of the edited unit.
     sandbox.ok(["review", "merge", "--all"]);

@@ -6,6 +6,7 @@ use std::process::{Command, Stdio};
 
 use knowledge::Document;
 use tempfile::NamedTempFile;
+use transcript::redact::redact;
 
 use crate::error::{CliError, USAGE};
 use crate::note_change::without_secrets;
@@ -77,8 +78,11 @@ pub(crate) fn edit_unit(
     unchanged: &str,
     problem: impl Fn(&str) -> Option<String>,
 ) -> Result<String, CliError> {
-    let edited =
-        edit(text, ".md", unchanged, |edited| unit_problem(edited, text, path).or_else(|| problem(edited)))?;
+    // A placeholder may break what a secret did not.
+    let edited = edit(text, ".md", unchanged, |edited| {
+        let edited = redact(edited);
+        unit_problem(&edited, text, path).or_else(|| problem(&edited))
+    })?;
     Ok(if edited == text { edited } else { without_secrets(&edited, "text") })
 }
 

@@ -340,9 +340,9 @@ impl ListArgs {
             return output::print_json(&json!({ "notes": listed }));
         }
         if listed.is_empty() {
-            let archived = counted(tagged().count() as u64, "archived note");
+            let archived = counted(tagged().count() as u64, "note");
             return output::print(&match (tagged().next(), &self.tag) {
-                (Some(_), _) => format!("only --all lists what there is: {archived}\n"),
+                (Some(_), _) => format!("every such note is archived; --all lists {archived}\n"),
                 (None, Some(tag)) => format!("no note has the tag {}\n", safe(tag)),
                 (None, None) => "no notes yet: `nugget note add TITLE` writes one\n".to_owned(),
             });
