@@ -250,10 +250,10 @@ pub fn open_database(path: &Path, timeout: BusyTimeout, migrations: &[&str]) -> 
 /// When the database cannot be used.
 pub fn set_up(connection: &Connection, timeout: BusyTimeout) -> rusqlite::Result<()> {
     wait_with_jitter(connection, timeout)?;
+    use_wal(connection, timeout)?;
     // NORMAL: a power failure may lose the last rows, never the file; the sweep finds their sessions
     // again. A killed process loses nothing.
     // secure_delete: what is deleted is overwritten, and not only marked as free.
-    use_wal(connection, timeout)?;
     connection.execute_batch(
         "PRAGMA synchronous = NORMAL; PRAGMA foreign_keys = ON; PRAGMA secure_delete = ON; PRAGMA cache_size = -512;",
     )?;

@@ -161,6 +161,7 @@ mod tests {
         connection.pragma_update(None, "user_version", 99).unwrap();
         assert!(matches!(Queue::open(test.queue.path()), Err(Error::Newer { version: 99, .. })));
     }
+
     #[test]
     fn a_new_queue_is_opened_by_many_at_once() {
         for _ in 0..20 {

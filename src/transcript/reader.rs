@@ -165,8 +165,8 @@ pub struct Extent {
     pub tail_bytes: u64,
 }
 
-/// Calls `visit` with each complete line, without its line feed, which the last one need not have; with `None` for one longer than [`LINE_BYTES_MAX`], of
-/// which nothing is kept.
+/// Calls `visit` with each complete line, without its line feed, which the last one need not have. One longer than
+/// [`LINE_BYTES_MAX`] is `None`, and nothing of it is kept.
 ///
 /// # Errors
 /// When the source cannot be read.
