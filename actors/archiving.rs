@@ -160,6 +160,10 @@ impl TranscriptSource for EndedSessions<'_> {
         self.source.name()
     }
 
+    fn folders(&self) -> Vec<PathBuf> {
+        self.source.folders()
+    }
+
     fn discover(&self) -> Vec<FileStamp> {
         let mut found = self.source.discover();
         found.retain(|stamp| {

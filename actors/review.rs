@@ -84,6 +84,13 @@ impl Item {
         self.unit.as_ref().map_or("file", |unit| unit.kind.as_str())
     }
 
+    /// The item with a person's text in place of what was proposed.
+    fn edited(self, text: String) -> Self {
+        let unit = Document::parse(text.as_str()).and_then(|document| document.unit(&self.path)).ok();
+        let action = if self.action == Action::Removes { Action::Completes } else { self.action };
+        Self { unit: unit.or(self.unit), text, action, ..self }
+    }
+
     /// The pull request's address, if there is one.
     pub fn pull_url(&self) -> Option<&str> {
         self.capture.as_ref()?.pull_url.as_deref()
@@ -356,13 +363,12 @@ impl Inbox {
                 merged.push(item);
                 continue;
             }
-            match self.files_to_merge(item_now, edited, target.base, &lock)? {
-                Some(of_item) => {
-                    files.extend(of_item.into_iter().map(|file| (file.path.clone(), file)));
-                    merged.push(item);
-                }
-                None => reviewed.left.push((item, NotMerged::Conflict)),
-            }
+            let Some(of_item) = self.files_to_merge(item_now, edited.clone(), target.base, &lock)? else {
+                reviewed.left.push((item, NotMerged::Conflict));
+                continue;
+            };
+            files.extend(of_item.into_iter().map(|file| (file.path.clone(), file)));
+            merged.push(edited.into_iter().fold(item, Item::edited));
         }
         if merged.is_empty() {
             return Ok(());

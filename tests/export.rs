@@ -46,6 +46,9 @@ fn json_has_every_unit_with_its_relations_and_no_secret() {
     let file: Value =
         serde_json::from_slice(&std::fs::read(sandbox.path().join("brain.json")).unwrap()).unwrap();
     assert_eq!(file["units"], exported["units"]);
+    let printed = sandbox.json(["export", "--format", "json", "-o", "-"]);
+    assert_eq!(printed["units"], exported["units"]);
+    assert!(!sandbox.path().join("-").exists());
 }
 
 #[test]

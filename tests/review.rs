@@ -213,7 +213,7 @@ fn an_edited_unit_is_merged_as_the_editor_left_it() {
         "sed 's/^title: .*/title: Prefer a heartbeat/' \"$2\" > \"$2.new\" && mv \"$2.new\" \"$2\"; echo {secret} >> \"$2\""
     ));
     let merged = sandbox.ok(["review", "edit", &id]);
-    assert!(merged.starts_with("merged: "), "{merged}");
+    assert!(merged.starts_with("merged: Prefer a heartbeat\n"), "{merged}");
     let path = units(&sandbox.brain()).pop().unwrap();
     let text = sandbox.git(&["show", &format!("main:{path}")]);
     assert!(text.contains("\ntitle: Prefer a heartbeat\n") && text.contains("[redacted: "), "{text}");

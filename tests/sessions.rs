@@ -257,7 +257,9 @@ fn a_missing_or_empty_archive_is_explained_in_a_line() {
         }
     }
     assert!(!sandbox.path().join("state/nugget/archive.db").exists(), "to look creates nothing");
-    assert!(sandbox.ok(["sessions", "sync"]).starts_with("nothing new"));
+    let none = sandbox.ok(["sessions", "sync"]);
+    assert!(none.starts_with("there are no transcripts in\n"), "{none}");
+    assert!(none.contains("/projects (no such folder)\n"), "{none}");
     for command in COMMANDS {
         match command {
             ["sessions", "show" | "related" | "forget", ..] => {
@@ -265,6 +267,7 @@ fn a_missing_or_empty_archive_is_explained_in_a_line() {
                     failure(&sandbox, command, 3).contains("no archived session has an id that begins with")
                 );
             }
+            ["sessions", "sync"] => assert_eq!(sandbox.ok(*command), none),
             command => {
                 let output = sandbox.run(*command);
                 let told = [output.stdout, output.stderr].concat();

@@ -113,7 +113,8 @@ fn a_removal_waits_for_review_and_is_merged() {
     let shown = sandbox.ok(["review", "show", UNIT]);
     assert!(shown.contains("removes this unit") && shown.contains("SetLimit(8)"), "{shown}");
     // One is removed and the other one kept.
-    sandbox.ok(["review", "merge", UNIT]);
+    let merged = sandbox.ok(["review", "merge", UNIT]);
+    assert!(merged.starts_with("removed: ") && !merged.contains("merged"), "{merged}");
     assert!(!file.exists());
     assert_eq!(items(&sandbox).len(), 1);
     sandbox.ok(["review", "reject", other]);

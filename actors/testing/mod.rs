@@ -246,6 +246,10 @@ impl<F: Fn() + Send + Sync> archive::TranscriptSource for SlowSource<F> {
         self.inner.name()
     }
 
+    fn folders(&self) -> Vec<PathBuf> {
+        self.inner.folders()
+    }
+
     fn discover(&self) -> Vec<transcript::FileStamp> {
         (self.pass)();
         self.inner.discover()

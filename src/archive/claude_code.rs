@@ -71,6 +71,10 @@ impl TranscriptSource for ClaudeCode {
         "claude-code"
     }
 
+    fn folders(&self) -> Vec<PathBuf> {
+        self.folders.iter().map(|folder| folder.join("projects")).collect()
+    }
+
     fn discover(&self) -> Vec<FileStamp> {
         self.folders.iter().flat_map(|folder| transcript::discover_with_subagents(folder)).collect()
     }

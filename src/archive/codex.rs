@@ -102,12 +102,13 @@ impl TranscriptSource for Codex {
         "codex"
     }
 
+    fn folders(&self) -> Vec<PathBuf> {
+        let folders = self.folders.iter();
+        folders.flat_map(|folder| ["sessions", "archived_sessions"].map(|name| folder.join(name))).collect()
+    }
+
     fn discover(&self) -> Vec<FileStamp> {
-        let roots = self
-            .folders
-            .iter()
-            .flat_map(|folder| ["sessions", "archived_sessions"].map(|name| folder.join(name)));
-        let roots = roots.filter_map(|root| std::fs::canonicalize(root).ok());
+        let roots = self.folders().into_iter().filter_map(|root| std::fs::canonicalize(root).ok());
         let files = roots.flat_map(|root| walkdir::WalkDir::new(root).max_depth(6).into_iter().flatten());
         files
             .filter(|entry| entry.file_type().is_file() && Self::is_rollout(entry.path()))

@@ -67,6 +67,7 @@ impl Archive {
         let mut sessions: Vec<Session> =
             connection.prepare(&sql)?.query_map([&session.id], read_session)?.collect::<Result<_, _>>()?;
         sessions.push(session);
+        sessions.iter_mut().try_for_each(|session| add_tokens(&connection, session))?;
         drop(connection);
         self.remove(sessions, true, patience)
     }

@@ -1,5 +1,6 @@
 //! Search by words, by meaning, and by both.
 
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use jiff::Timestamp;
@@ -11,7 +12,7 @@ use serde::Serialize;
 use crate::error::Error;
 use crate::filter::{Conditions, Filter};
 use crate::record::{MessageKind, Role};
-use crate::sessions::{Session, ShownMessage, read_message, session_of_row, tools_of};
+use crate::sessions::{Session, ShownMessage, add_tokens, read_message, session_of_row, tools_of};
 use crate::store::{Archive, Texts};
 use crate::vectors::{Scored, joined, nearest};
 
@@ -85,7 +86,7 @@ pub struct SearchHit {
     pub snippet: String,
     /// The tools that it calls.
     pub tools: Vec<String>,
-    /// The first session that has it. Tokens and cost are not counted here.
+    /// The first session that has it.
     pub session: Session,
     /// Prompts and answers before and after it, in order, each cut.
     pub before: Vec<ContextMessage>,
@@ -211,6 +212,7 @@ impl Archive {
             Some(expression) => snippets(&shown, expression, markers)?,
             None => HashMap::new(),
         };
+        let mut sessions: HashMap<i64, Session> = HashMap::new();
         for (candidate, (session, ordinal, mut shown)) in ranked.into_iter().zip(shown) {
             let Candidate { message, score, by_words, by_meaning } = candidate;
             let snippet = snippets.get(&message).cloned();
@@ -220,13 +222,21 @@ impl Archive {
                     [&shown.content, &shown.thinking].into_iter().find(|text| !text.is_empty()).cloned();
                 one_line(&text.or(tools).unwrap_or_default(), START_CHARS)
             };
+            let in_session = match sessions.entry(session) {
+                Entry::Occupied(known) => known.into_mut(),
+                Entry::Vacant(new) => {
+                    let mut found = session_of_row(&connection, session)?;
+                    add_tokens(&connection, &mut found)?;
+                    new.insert(found)
+                }
+            };
             results.hits.push(SearchHit {
                 message,
                 kind: shown.kind,
                 role: shown.role,
                 at: shown.at,
                 snippet: snippet.unwrap_or_else(start),
-                session: session_of_row(&connection, session)?,
+                session: in_session.clone(),
                 before: neighbours(&connection, session, ordinal, query.context, true)?,
                 after: neighbours(&connection, session, ordinal, query.context, false)?,
                 tools: std::mem::take(&mut shown.tools).into_iter().map(|tool| tool.name).collect(),

@@ -1,7 +1,7 @@
 //! What the archive needs of a client's transcripts, whatever their form.
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 use transcript::{FileStamp, Ignore};
@@ -26,6 +26,9 @@ pub(crate) fn error_words(output: &str) -> &str {
 pub trait TranscriptSource: Sync {
     /// The client's name, which is stored with each session.
     fn name(&self) -> &'static str;
+
+    /// The folders that transcripts are looked for in, whether or not they exist.
+    fn folders(&self) -> Vec<PathBuf>;
 
     /// Lists the transcripts on disk, in no order.
     fn discover(&self) -> Vec<FileStamp>;

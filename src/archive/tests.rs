@@ -252,8 +252,10 @@ fn tokens_of_a_streamed_answer_count_once() {
         &[home.prompt(1, "go"), home.thought(21, "hm"), home.answer(24, "first"), home.answer(27, "then")],
     );
     home.sync();
-    let tokens = home.archive.session("s1").unwrap().tokens;
+    let session = home.archive.session("s1").unwrap();
+    let tokens = session.tokens;
     assert_eq!((tokens.input, tokens.output, tokens.cache_read, tokens.cache_write), (10, 7, 100, 5));
+    assert_eq!(home.search("first").hits[0].session, session);
     let stats = home.archive.stats(&Filter::default(), &TimeZone::UTC).unwrap();
     assert_eq!((stats.models[0].requests, stats.tokens), (1, tokens));
     assert_eq!(
@@ -268,6 +270,7 @@ fn tokens_of_a_streamed_answer_count_once() {
             }
         )
     );
+    assert_eq!(home.archive.forget("s1", Duration::ZERO).unwrap().sessions, [session]);
 }
 
 #[test]

@@ -11,6 +11,11 @@ const MODE: u32 = 0o644;
 /// As many symbolic links are followed as Linux follows.
 const LINKS_MAX: usize = 40;
 
+/// The file that was named; `None` is standard output, which `-` names, too.
+pub(crate) fn named(output: &Option<PathBuf>) -> Option<&Path> {
+    output.as_deref().filter(|path| path.as_os_str() != "-")
+}
+
 /// Writes a file: atomically, but through links, so that they stay, and with the mode that it has.
 pub(crate) fn write_file(
     path: &Path,

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::context::Context;
 use crate::error::{CliError, USAGE};
 use crate::output;
-use crate::output_file::write_file;
+use crate::output_file::{named, write_file};
 use crate::unit_files::{UnitFiles, read_units};
 
 /// The HTML page without its data.
@@ -71,7 +71,8 @@ impl ExportArgs {
             Format::Okf => String::new(),
         };
         let is_folder = self.format == Format::Okf;
-        match &self.output {
+        let output = named(&self.output);
+        match output {
             Some(folder) if is_folder => write_folder(&view, &name, &units, folder)?,
             Some(path) => write_file(path, |out| Ok(out.write_all(text.as_bytes())?))?,
             None if is_folder => {
@@ -79,9 +80,9 @@ impl ExportArgs {
             }
             None => output::print_verbatim(&text)?,
         }
-        if let Some(path) = self.output.as_ref().filter(|_| self.json) {
+        if let Some(path) = output.filter(|_| self.json) {
             output::print_json(&json!({ "path": path, "units": count, "left_out": problems }))?;
-        } else if let Some(path) = &self.output {
+        } else if let Some(path) = output {
             let plural = if count == 1 { "" } else { "s" };
             let count = output::thousands(count as u64);
             output::print(&format!("wrote {count} unit{plural} to {}\n", path.display()))?;

@@ -10,7 +10,8 @@ use crate::output::{self, safe};
 
 const AFTER: &str = "\
 The key may be given in other words: the beginning of a word of it, most of its
-words, or with a spelling mistake. Prints the value alone, so that scripts can use it.
+words, or with a spelling mistake. Prints the value alone, so that scripts can
+use it.
 
 Examples:
   nugget recall \"staging host\"

@@ -180,7 +180,7 @@ impl Review {
                 let choices = self.select(&selection.items, selection.all)?;
                 let choices = choices.into_iter().map(|item| Choice { item, edited: None }).collect();
                 let reviewed = self.waiting_for("merging", || self.inbox.merge(choices, self.now))?;
-                self.finish("merged", reviewed, selection.json)
+                self.finish(render::MERGED, reviewed, selection.json)
             }
             Some(Decision::Edit { item, json }) => self.edit(&item, json),
             Some(Decision::Reject { selection, because }) => {
@@ -267,7 +267,7 @@ impl Review {
         let edited = self.edited(&item)?;
         let choice = Choice { item, edited: Some(edited) };
         let reviewed = self.waiting_for("merging", || self.inbox.merge(vec![choice], self.now))?;
-        self.finish("merged", reviewed, as_json)
+        self.finish(render::MERGED, reviewed, as_json)
     }
 
     /// The item's text after the person has edited it.

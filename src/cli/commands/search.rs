@@ -4,8 +4,7 @@ use std::io::{self, IsTerminal as _};
 use std::time::Duration;
 
 use ::archive::{
-    Archive, ContextMessage, Markers, MessageKind, QuestionVector, Role, SearchHit, SearchQuery,
-    SearchResults,
+    ContextMessage, Markers, MessageKind, QuestionVector, Role, SearchHit, SearchQuery, SearchResults,
 };
 use actors::{Roles, Service};
 use brain::Config;
@@ -103,6 +102,8 @@ impl SearchArgs {
         }
         let archive = open_archive()?;
         let mut results = SearchResults::default();
+        let model = (!self.words && !text.is_empty()).then(|| local_model(&config)).flatten();
+        let mut is_unprepared = false;
         if let Some(archive) = &archive {
             if let Some(given) = &self.session {
                 filter.session = Some(find(archive, given)?.id);
@@ -117,16 +118,24 @@ impl SearchArgs {
                 context: self.context,
             };
             let markers = Markers { before: MARKS.0, after: MARKS.1 };
-            let by_meaning = !self.words && !text.is_empty();
-            results = match by_meaning.then(|| embedding_settings(&config, archive)).flatten() {
-                None => archive.search(&query, markers)?,
-                Some(settings) => {
-                    archive.search_by_meaning(&query, markers, || question_vector(&settings, &text))?
+            let has_vectors = |settings: &embed::Settings| archive.has_vectors(&embed::model_name(settings));
+            results = match &model {
+                Some(settings) if has_vectors(settings).unwrap_or(false) => {
+                    archive.search_by_meaning(&query, markers, || question_vector(settings, &text))?
+                }
+                _ => {
+                    is_unprepared = model.is_some() && archive.session_count()? > 0;
+                    archive.search(&query, markers)?
                 }
             };
         }
         if let Some(archive) = archive.as_ref().filter(|_| results.hits.is_empty()) {
             require_project(archive, &filter)?;
+        }
+        if is_unprepared {
+            output::note(
+                "note: searched by words alone; a running session or `nugget drain` prepares the search by meaning",
+            );
         }
         let units = if self.all && !text.is_empty() {
             search_units(context, &config, &text, self.limit)?
@@ -175,14 +184,11 @@ const MARKS: (&str, &str) = ("\u{E000}", "\u{E001}");
 const BEFORE: char = '\u{E000}';
 const AFTER_IT: char = '\u{E001}';
 
-/// The settings of the model, if messages have vectors of it.
-fn embedding_settings(config: &Config, archive: &Archive) -> Option<embed::Settings> {
+/// The settings of the model, if it embeds messages.
+fn local_model(config: &Config) -> Option<embed::Settings> {
     let settings = settings::embedding(config);
     // Nothing of the archive is sent to a provider, so that its messages have no vectors of one; and words need none.
-    if matches!(settings.model, ModelChoice::Remote(_) | ModelChoice::Off) {
-        return None;
-    }
-    archive.has_vectors(&embed::model_name(&settings)).ok()?.then_some(settings)
+    (!matches!(settings.model, ModelChoice::Remote(_) | ModelChoice::Off)).then_some(settings)
 }
 
 fn question_vector(settings: &embed::Settings, text: &str) -> Option<QuestionVector> {

@@ -23,7 +23,7 @@ use crate::archive::{archive_path, is_enabled, open_archive, other_source, sync_
 use crate::context::Context;
 use crate::error::{CliError, MISSING, USAGE};
 use crate::output::{self, counted, thousands};
-use crate::output_file::write_file;
+use crate::output_file::{named, write_file};
 use crate::{lookup, pager};
 
 const AFTER: &str = "\
@@ -525,8 +525,9 @@ impl ExportArgs {
         }
         require_project(&archive, &filter)?;
         let sessions = archive.sessions(&filter, true, usize::MAX >> 1)?;
+        let output = named(&self.output);
         if sessions.is_empty() {
-            if self.output.is_some() {
+            if output.is_some() {
                 return Err(CliError::new("no session matches, so that nothing was written")
                     .code(MISSING)
                     .hint("`nugget sessions` lists the sessions; it takes the same options"));
@@ -541,7 +542,7 @@ impl ExportArgs {
             }
             Ok(out.flush()?)
         };
-        match &self.output {
+        match output {
             None => {
                 let mut out = io::BufWriter::new(io::stdout().lock());
                 match write(&mut out) {
@@ -606,7 +607,7 @@ impl SyncArgs {
                 .hint("nugget config set archive.enabled on"));
         }
         let archive = Archive::open(&archive_path())?;
-        let summary = sync(&config, &archive, self.source.as_deref(), self.again)?;
+        let (summary, folders) = sync(&config, &archive, self.source.as_deref(), self.again)?;
         let retention = sync_settings(&config).retention;
         let retention = retention.filter(|_| !summary.left_to_another);
         let before = retention.and_then(|retention| Timestamp::now().checked_sub(retention).ok());
@@ -617,7 +618,7 @@ impl SyncArgs {
             value["pruned"] = json!(pruned);
             return output::print_json(&value);
         }
-        let mut text = describe(&summary);
+        let mut text = describe(&summary, &folders);
         if pruned > 0 {
             let sessions = counted(pruned, "session");
             text.push_str(&format!("deleted {sessions} that `archive.retention_days` does not keep\n"));
@@ -626,13 +627,13 @@ impl SyncArgs {
     }
 }
 
-/// Adds what is new, with a progress bar.
+/// Adds what is new, with a progress bar. Returns the folders that it looked into, too.
 fn sync(
     config: &Config,
     archive: &Archive,
     source: Option<&str>,
     again: bool,
-) -> Result<SyncSummary, CliError> {
+) -> Result<(SyncSummary, Vec<PathBuf>), CliError> {
     let settings = sync_settings(config);
     let codex = other_source();
     let mut sources = settings.sources();
@@ -664,16 +665,17 @@ fn sync(
     let derived = provenance::derive::derive_pending(archive, usize::MAX >> 1, &|| false);
     spinner.finish_and_clear();
     derived?;
-    Ok(summary)
+    Ok((summary, chosen.iter().flat_map(|source| source.folders()).collect()))
 }
 
-/// What a sync has done.
-fn describe(summary: &SyncSummary) -> String {
+/// What a sync has done in these folders.
+fn describe(summary: &SyncSummary, folders: &[PathBuf]) -> String {
     if summary.left_to_another {
         return "another process is about to look for new sessions; it adds these too\n".to_owned();
     }
     let seconds = summary.milliseconds as f64 / 1000.0;
     let mut text = match summary.messages {
+        0 if summary.found == 0 => "there are no transcripts in\n".to_owned(),
         0 => format!("nothing new ({seconds:.1} s)\n"),
         messages => format!(
             "added {} of {}, {} new ({seconds:.1} s)\n",
@@ -695,6 +697,14 @@ fn describe(summary: &SyncSummary) -> String {
     rows.push((summary.failed.len() as u64, "transcripts that cannot be read".to_owned()));
     for (count, what) in rows.into_iter().filter(|(count, _)| *count > 0) {
         text.push_str(&format!("{:>8} {what}\n", thousands(count)));
+    }
+    for folder in folders.iter().filter(|_| summary.found == 0) {
+        let why = match std::fs::read_dir(folder) {
+            Ok(_) => String::new(),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => " (no such folder)".to_owned(),
+            Err(error) => format!(" ({error})"),
+        };
+        text.push_str(&format!("  {}{why}\n", output::short_path(folder)));
     }
     for line in summary.malformed_lines.iter().take(MALFORMED_LISTED) {
         text.push_str(&format!(

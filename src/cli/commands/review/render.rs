@@ -182,6 +182,9 @@ fn body(item: &Item, width: usize) -> Vec<Line> {
     lines
 }
 
+/// What a merge is called when it is reported.
+pub(super) const MERGED: &str = "merged";
+
 /// What was done, and how many units still wait.
 pub(super) fn reviewed(verb: &str, reviewed: &Reviewed, waiting: usize) -> String {
     let mut text = reviewed_lines(verb, reviewed);
@@ -199,6 +202,8 @@ pub(super) fn reviewed(verb: &str, reviewed: &Reviewed, waiting: usize) -> Strin
 pub(super) fn reviewed_lines(verb: &str, reviewed: &Reviewed) -> String {
     let mut text = String::new();
     for item in &reviewed.decided {
+        let is_removed = verb == MERGED && item.action == Action::Removes;
+        let verb = if is_removed { "removed" } else { verb };
         text.push_str(&format!("{verb}: {}\n", safe(item.title())));
     }
     for (item, why) in &reviewed.left {

@@ -350,13 +350,13 @@ impl Page {
         let Some(item) = self.items.get(self.selected).cloned() else { return Ok(String::new()) };
         let choice = |item: Item| Choice { item, edited: None };
         let (verb, reviewed) = match act {
-            Act::Merge => ("merged", review.inbox.merge(vec![choice(item)], now)?),
+            Act::Merge => (render::MERGED, review.inbox.merge(vec![choice(item)], now)?),
             Act::MergeAll => {
-                ("merged", review.inbox.merge(self.items.iter().cloned().map(choice).collect(), now)?)
+                (render::MERGED, review.inbox.merge(self.items.iter().cloned().map(choice).collect(), now)?)
             }
             Act::Edit => {
                 let edited = review.edited(&item)?;
-                ("merged", review.inbox.merge(vec![Choice { item, edited: Some(edited) }], now)?)
+                (render::MERGED, review.inbox.merge(vec![Choice { item, edited: Some(edited) }], now)?)
             }
             Act::Reject(because) => {
                 let because = Some(one_reason(&because)).filter(|because| !because.is_empty());

@@ -125,7 +125,7 @@ pub(crate) fn entry(session: &Session, capture: Option<&Capture>, now: Timestamp
     let dim = anstyle::Style::new().dimmed();
     let mut facts = vec![project(session)];
     facts.extend(session.branch.as_deref().map(|branch| output::fit(&safe(branch), BRANCH_CELLS_MAX)));
-    facts.push(format!("{} messages", thousands(session.prompts + session.answers)));
+    facts.push(counted(session.prompts + session.answers, "message"));
     let tools = if session.tool_uses == 1 { "tool" } else { "tools" };
     facts.push(format!("{} {tools}", short_count(session.tool_uses)));
     facts.push(format!("{} tokens", short_count(tokens(session))));
