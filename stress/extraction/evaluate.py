@@ -13,7 +13,8 @@ lines of JSON: item, verdict (`asis`, `edit` or `junk`) and `wrong`. `keep` adds
 is known by a hash only. `train` fits the weights of the cues and fine-tunes the model, by the verdicts about the
 repositories that are trained on; it needs numpy, scikit-learn and what fine_tune.py needs, and takes a quarter of an
 hour on two cores. `unseen` says how well the scorer orders what it was not trained on; `score` prints what the
-verdicts say about proposals.
+verdicts say about proposals, and how many were made of sessions that hold nothing: worth_keeping.jsonl has how many
+lessons each of two readers would keep of a session.
 """
 
 import argparse
@@ -25,6 +26,7 @@ import random
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 VERDICTS = os.path.join(HERE, "verdicts.jsonl")
+WORTH_KEEPING = os.path.join(HERE, "worth_keeping.jsonl")
 WEIGHTS = os.path.join(HERE, "../../src/extract/heuristic/weights.json")
 CHANGES = os.path.join(HERE, "../../src/extract/heuristic/lesson.bf16")
 # Features that the cues' weights are trained without.
@@ -259,10 +261,16 @@ def unseen(arguments):
 
 def score(arguments):
     known = verdicts()
+    kept = collections.defaultdict(list)
+    for line in lines(WORTH_KEEPING):
+        kept[line["session"]].append(line["worth_keeping"])
+    empty = collections.defaultdict(list)
     counts, sessions, unknown, wrong = collections.Counter(), 0, 0, 0
     for path in arguments.proposals:
         for line in lines(path):
             sessions += 1
+            readers = kept[hashlib.sha256(line["session"].encode()).hexdigest()[:16]]
+            empty[readers.count(0)].append(len(line["candidates"]))
             for candidate in line["candidates"]:
                 verdict = known.get(key(line["session"], candidate))
                 unknown += verdict is None
@@ -273,6 +281,8 @@ def score(arguments):
     for verdict, name in (("asis", "as they are"), ("edit", "after a small edit"), ("junk", "junk")):
         print(f"  {name}: {counts[verdict]} ({counts[verdict] / max(judged, 1):.0%})")
     print(f"  with a wrong cause, command or remedy: {wrong}")
+    for readers, name in ((2, "both readers"), (1, "one of them")):
+        print(f"sessions that hold nothing by {name}: {len(empty[readers])}, units of these: {sum(empty[readers])}")
 
 
 def main():
