@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use queue::{Claim, Finish, Ledger, Stage};
 use team_client::CurrentServer;
+use transcript::Exclude;
 
 use crate::background::run_blocking;
 use crate::failure::{Failure, error_chain};
@@ -18,6 +19,8 @@ pub(crate) struct IntakeWorker {
     pub(crate) queue: Arc<dyn Ledger>,
     /// The team's server that does what follows, if the brain belongs to one.
     pub(crate) server: CurrentServer,
+    /// The projects whose sessions are left alone.
+    pub(crate) exclude: Exclude,
 }
 
 impl StageWorker for IntakeWorker {
@@ -27,7 +30,8 @@ impl StageWorker for IntakeWorker {
     async fn work(&self, claim: Claim) -> Result<Step, Failure> {
         let queue = self.queue.clone();
         let next = if self.server.is_set() { Stage::Upload } else { Stage::Extraction };
-        run_blocking(move || read(&*queue, &claim, next)).await
+        let exclude = self.exclude.clone();
+        run_blocking(move || read(&*queue, &claim, &exclude, next)).await
     }
 
     fn committed(&self) {
@@ -35,7 +39,7 @@ impl StageWorker for IntakeWorker {
     }
 }
 
-fn read(queue: &dyn Ledger, claim: &Claim, next: Stage) -> Result<Step, Failure> {
+fn read(queue: &dyn Ledger, claim: &Claim, exclude: &Exclude, next: Stage) -> Result<Step, Failure> {
     let path = Path::new(&claim.capture.transcript);
     let capture = claim.capture.id;
     // A line that cannot be looked up counts as new: it is checked once more as it is taken.
@@ -63,6 +67,11 @@ fn read(queue: &dyn Ledger, claim: &Claim, next: Stage) -> Result<Step, Failure>
         "read a transcript"
     );
     let seen = reading.stamp.as_ref().map(sweep::seen);
+    let recorded = reading.conversation.cwd.as_deref().map(Path::new);
+    if [claim.capture.cwd.as_deref(), recorded].into_iter().flatten().any(|cwd| exclude.covers(cwd)) {
+        let reason = "capture.exclude covers the session's project".to_owned();
+        return Ok(Step::End(Finish::Nothing { reason }, seen));
+    }
     if reading.is_ignored {
         let reason = "the project's .nuggetignore excludes its sessions".to_owned();
         return Ok(Step::End(Finish::Nothing { reason }, seen));

@@ -55,6 +55,14 @@ pub enum NoteError {
         /// What it does.
         reason: &'static str,
     },
+    /// A branch for review would be pushed with commits of the person's that are not pushed.
+    #[error(
+        "not written, because {why}, and a branch for review would publish your commits that are not pushed"
+    )]
+    Unpushed {
+        /// Why it is not committed on the default branch.
+        why: String,
+    },
     /// All branches are in use.
     #[error(
         "the branches for notes are checked out or left at the remote: merge or delete {AGENTS_BRANCH_PREFIX}*"
@@ -168,6 +176,12 @@ impl NoteStore {
             Some(FastForward::Refused(refusal)) => refusal.to_string(),
             None => format!("{default} is not checked out"),
         };
+        let published = repository.default_branch()?.remote;
+        if let Some(published) = published.filter(|_| has_remote)
+            && !repository.contains(published, base)?
+        {
+            return Err(NoteError::Unpushed { why });
+        }
         let commit = prepared.commit().to_string();
         let branch = format!("{EDIT_BRANCH_PREFIX}{}-{}", now.strftime("%Y%m%d"), &commit[..8]);
         let proposal = Proposal { branch, base: Some(base), files, removes, message, time: now, author };
@@ -377,7 +391,18 @@ impl Files {
 /// # Errors
 /// [`NoteError::Quarantined`] for a text that orders its reader about.
 pub fn checked(text: &str) -> Result<String, NoteError> {
-    let text = transcript::clean(text);
+    without_orders(transcript::clean(text))
+}
+
+/// The value of a fact as [`checked`] returns it, also without a secret that only its key tells.
+///
+/// # Errors
+/// [`NoteError::Quarantined`].
+pub fn checked_value(key: &str, value: &str) -> Result<String, NoteError> {
+    without_orders(transcript::redact::redact_value(key, &transcript::clean(value)))
+}
+
+fn without_orders(text: String) -> Result<String, NoteError> {
     match extract::find_injection(&text) {
         Some(reason) => Err(NoteError::Quarantined { reason }),
         None => Ok(text),

@@ -10,7 +10,7 @@ use std::path::Path;
 use git::{BranchFile, CommitId, Lock, MergedText, PendingBranch, Repository};
 use jiff::Timestamp;
 use knowledge::name::file_stem;
-use knowledge::{Document, Unit, text};
+use knowledge::{Document, Unit, is_edited_copy, text};
 use queue::{Capture, Decision, EvidenceLine, FileDecision, Ledger, PullState, Queue};
 
 use crate::reflection_message::{REFLECTION_BRANCH_PREFIX, reasons_by_file};
@@ -587,8 +587,20 @@ fn combine(
     let (base, ours) = match (&file.base, current) {
         (_, Some(current)) if current == theirs => return Ok(Combined::AlreadyThere),
         (None, None) => return Ok(Combined::Result(theirs.clone())),
-        // As after a merge with an edit; the id of a new unit is given once.
-        (None, Some(_)) => return Ok(Combined::AlreadyThere),
+        // As after a merge with an edit.
+        (None, Some(ours))
+            if is_edited_copy(&String::from_utf8_lossy(ours), &String::from_utf8_lossy(theirs)) =>
+        {
+            return Ok(Combined::AlreadyThere);
+        }
+        // Two units were given one name while neither could see the other.
+        (None, Some(ours)) => {
+            let Some(lock) = lock else { return Ok(Combined::Conflict(theirs.clone())) };
+            return Ok(match repository.merge_text(lock, &[], ours, theirs)? {
+                MergedText::Clean(text) if text == ours => Combined::AlreadyThere,
+                MergedText::Clean(text) | MergedText::Conflict(text) => Combined::Conflict(text),
+            });
+        }
         (Some(base), Some(ours)) if ours == base => return Ok(Combined::Result(theirs.clone())),
         (Some(base), Some(ours)) => (base, ours),
         // Removed from the default branch.

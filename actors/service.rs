@@ -155,7 +155,8 @@ impl Service {
             let queue = jobs.queue.clone();
             let upload = tree.stage_mailbox::<UploadWorker>(pace.patience_long);
             let server = CurrentServer::new(setup.places.folder());
-            tree.add_stage(intake, IntakeWorker { queue: queue.clone(), server: server.clone() });
+            let exclude = setup.exclude.clone();
+            tree.add_stage(intake, IntakeWorker { queue: queue.clone(), server: server.clone(), exclude });
             tree.add_stage(upload, UploadWorker { queue: queue.clone(), setup: Arc::clone(&setup), server });
             let worker =
                 ExtractionWorker { jobs: jobs.clone(), setup: Arc::clone(&setup), index: index.clone() };

@@ -43,6 +43,8 @@ pub struct Setup {
     pub linger: Duration,
     /// Settings for the brain's remote, if it has one.
     pub delivery: DeliverySettings,
+    /// The projects whose sessions are not captured, whoever hands them in.
+    pub exclude: transcript::Exclude,
     /// How sessions that the hook missed are found; `None` to leave them.
     pub sweep: Option<sweep::Settings>,
     /// How sessions are archived; `None` to archive none.
@@ -79,6 +81,7 @@ impl Setup {
             default_branch: None,
             linger: Duration::ZERO,
             delivery: DeliverySettings::default(),
+            exclude: transcript::Exclude::default(),
             sweep: None,
             archive: None,
             learning: None,

@@ -122,6 +122,72 @@ fn a_note_waits_for_review_where_it_cannot_be_committed() {
 }
 
 #[test]
+fn of_two_waiting_notes_with_one_name_none_is_lost() {
+    let sandbox = Sandbox::with_brain();
+    sandbox.git(&["checkout", "-qb", "work"]);
+    for text in ["first text", "second text"] {
+        sandbox.ok(["note", "add", "Same", "--content", text]);
+    }
+    let error = fails(&sandbox, 1, &["review", "merge", "--all"]);
+    assert!(error.contains("1 unit was not merged") && error.contains("nugget review"), "{error}");
+    let waiting = sandbox.json(["review", "--json"]);
+    assert_eq!(waiting["items"].as_array().unwrap().len(), 1, "{waiting}");
+    let branch = waiting["items"][0]["branch"].as_str().unwrap();
+    let file = "domains/general/notes/same.md";
+    let texts = ["main", branch].map(|at| sandbox.git(&["show", &format!("{at}:{file}")]));
+    for text in ["first text", "second text"] {
+        assert!(texts.iter().any(|other| other.contains(text)), "{text}: {texts:?}");
+    }
+}
+
+#[test]
+fn a_note_that_waits_publishes_no_commits_that_are_not_pushed() {
+    let sandbox = Sandbox::with_brain();
+    let bare = sandbox.path().join("bare.git");
+    git(sandbox.path(), &["init", "-q", "--bare", "bare.git"]);
+    sandbox.git(&["remote", "add", "origin", bare.to_str().unwrap()]);
+    sandbox.git(&["push", "-q", "origin", "main"]);
+    sandbox.ok(["note", "add", "Private diary", "--content", "Mine."]);
+    sandbox.git(&["checkout", "-qb", "work"]);
+    let error = fails(&sandbox, 1, &["remember", "host", "alpha"]);
+    assert!(error.contains("would publish your commits that are not pushed"), "{error}");
+    assert_eq!(sandbox.git(&["branch", "--list", "nugget/*"]), "");
+    sandbox.git(&["push", "-q", "origin", "main"]);
+    assert!(sandbox.ok(["remember", "host", "alpha"]).contains("waits for review"));
+}
+
+#[test]
+fn a_secret_that_only_its_key_tells_is_not_remembered() {
+    let sandbox = Sandbox::with_brain();
+    sandbox.ok(["remember", "db password", "S3cr3t-pw-9f3kQz"]);
+    assert!(sandbox.ok(["recall", "db password"]).starts_with("[redacted: "));
+    let mut agent = Agent::start(&sandbox);
+    agent.call("remember", json!({ "key": "api token", "value": "9f86d081884c7d659a2feaa0c55ad015" }));
+    assert!(!sandbox.git(&["log", "-p", "--all"]).contains("9f86d081"));
+    assert!(agent.call("recall", json!({ "key": "api token" })).contains("[redacted: "));
+}
+
+#[test]
+fn a_text_that_was_typed_is_kept_if_it_cannot_be_written() {
+    let mut sandbox = Sandbox::with_brain();
+    sandbox.ok(["note", "add", "Alpha", "--content", "first"]);
+    let editor = sandbox.path().join("editor");
+    let binary = env!("CARGO_BIN_EXE_nugget");
+    let script = format!(
+        "#!/bin/sh\nEDITOR= {binary} note edit alpha --content 'of another' >&2\necho typed >> \"$1\"\n"
+    );
+    std::fs::write(&editor, script).unwrap();
+    std::fs::set_permissions(&editor, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    sandbox.variables.push(("EDITOR".into(), editor.display().to_string()));
+    let error = fails(&sandbox, 1, &["note", "edit", "alpha"]);
+    assert!(error.contains("alpha was changed meanwhile"), "{error}");
+    let kept = error.trim().rsplit("your text is kept in ").next().unwrap();
+    assert_eq!(std::fs::read_to_string(kept).unwrap(), "first\ntyped\n");
+    std::fs::remove_file(kept).unwrap();
+    assert_eq!(sandbox.json(["note", "show", "alpha", "--json"])["content"], "of another");
+}
+
+#[test]
 fn a_fact_is_remembered_recalled_and_forgotten() {
     let sandbox = Sandbox::with_brain();
     assert_eq!(sandbox.ok(["remember", "staging host", "stage-2"]), "remembered: staging host\n");

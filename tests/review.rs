@@ -244,6 +244,24 @@ fn what_was_rejected_is_not_proposed_again() {
 }
 
 #[test]
+fn what_is_captured_again_after_it_was_forgotten_and_removed_waits_for_review() {
+    let sandbox = with_inbox();
+    sandbox.ok(["review", "merge", "--all"]);
+    let list = sandbox.json(["list", "--json"]);
+    let merged: Vec<&str> =
+        list["units"].as_array().unwrap().iter().map(|unit| unit["id"].as_str().unwrap()).collect();
+    assert_eq!(merged.len(), 3, "{list}");
+    sandbox.ok(["rm"].into_iter().chain(merged));
+    sandbox.ok(["review", "merge", "--all"]);
+    assert_eq!(units(&sandbox.brain()), Vec::<String>::new());
+    sandbox.ok(["forget-capture", "1"]);
+    assert_eq!(sandbox.capture(&fixture(TRANSCRIPT))["units"], 3);
+    assert_eq!(ids(&sandbox).len(), 3);
+    sandbox.ok(["review", "merge", "1"]);
+    assert_eq!(units(&sandbox.brain()).len(), 1);
+}
+
+#[test]
 fn a_branch_of_which_all_is_rejected_goes() {
     let sandbox = with_inbox();
     let main = sandbox.git(&["rev-parse", "main"]);

@@ -268,6 +268,38 @@ fn excluded_sessions_are_skipped_by_hook_and_sweep() {
 }
 
 #[test]
+fn a_session_waits_while_the_settings_cannot_say_where_it_may_go() {
+    let mut sandbox = crate::support::Sandbox::with_brain();
+    sandbox.variables.push(("NUGGET_BRAIN".into(), sandbox.brain().display().to_string()));
+    let config = sandbox.path().join("config/nugget/config.toml");
+    fs::create_dir_all(config.parent().unwrap()).unwrap();
+    let cwd = "/home/dev/secret-shop";
+    let transcript = sandbox.path().join("s1.jsonl");
+    let line =
+        json!({ "type": "user", "uuid": "1", "cwd": cwd, "message": { "role": "user", "content": "hi" } });
+    fs::write(&transcript, format!("{line}\n")).unwrap();
+    let hook = json!({ "session_id": "s1", "transcript_path": transcript, "cwd": cwd }).to_string() + "\n";
+    for broken in ["capture = [", "[capture]\nexclude = []\n"] {
+        fs::write(&config, broken).unwrap();
+        let queued = sandbox.run_with_input(&["capture-session"], hook.as_bytes());
+        let printed = String::from_utf8_lossy(&queued.stdout).into_owned();
+        assert!(queued.status.success() && printed.contains("queued"), "{printed}");
+        let refused = sandbox.run(["drain"]);
+        let error = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert_eq!(refused.status.code(), Some(2), "{error}");
+    }
+    fs::write(&config, "[capture]\nexclude = \"secret-*\"\n").unwrap();
+    sandbox.ok(["drain"]);
+    let capture = &sandbox.json(["status", "--json"])["captures"][0];
+    assert_eq!(
+        (&capture["state"], &capture["reason"]),
+        (&json!("nothing"), &json!("capture.exclude covers the session's project"))
+    );
+    let by_hand = sandbox.capture(&transcript);
+    assert_eq!(by_hand["reason"], "capture.exclude covers the session's project", "{by_hand}");
+}
+
+#[test]
 fn the_sweep_can_be_disabled_and_still_run_by_hand() {
     let machine = Machine::new();
     machine.transcript("a", &session("flywheel"));

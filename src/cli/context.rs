@@ -120,6 +120,7 @@ impl Context {
             default_branch: manifest.default_branch,
             linger: config.seconds("drainer.linger_seconds"),
             delivery: settings::delivery(config),
+            exclude: settings::excluded_projects(config),
             sweep: (config.string("sweep.enabled") == "on").then(|| settings::sweep(config)),
             archive: None,
             learning: learning::settings(config, brain),

@@ -71,6 +71,18 @@ fn keep(file: NamedTempFile, error: CliError, unchanged: &str) -> CliError {
     }
 }
 
+/// Keeps a text that was edited and could not be written for this reason, in a file that the hint names.
+pub(crate) fn keep_text(text: &str, ending: &str, error: CliError, unchanged: &str) -> CliError {
+    let mut file = match tempfile::Builder::new().prefix("nugget-").suffix(ending).tempfile() {
+        Ok(file) => file,
+        Err(failed) => return error.hint(format!("{unchanged}, and your text could not be kept: {failed}")),
+    };
+    match file.write_all(text.as_bytes()) {
+        Ok(()) => keep(file, error, unchanged),
+        Err(failed) => error.hint(format!("{unchanged}, and your text could not be kept: {failed}")),
+    }
+}
+
 /// The text of a brain's file at this path after the person has edited it, without secrets, of which a warning tells.
 pub(crate) fn edit_unit(
     text: &str,

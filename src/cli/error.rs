@@ -150,8 +150,14 @@ fn code_and_hint(error: &(dyn Error + 'static)) -> (u8, Option<String>) {
             notes::Error::NotANote { id, .. } => {
                 hint(USAGE, &format!("`nugget edit {id}` and `nugget rm {id}` are for units of other types"))
             }
+            notes::Error::Changed { .. } => hint(FAILED, "try again"),
             _ => (USAGE, None),
         }
+    } else if let Some(NoteError::Unpushed { .. }) = error.downcast_ref() {
+        hint(
+            FAILED,
+            "`git push origin HEAD` on that branch in the brain, or make its work tree clean, and try again",
+        )
     } else if let Some(error) = error.downcast_ref::<github::Error>() {
         let is_usage = matches!(error, github::Error::InvalidSlug { .. } | github::Error::InvalidApi { .. });
         (if is_usage { USAGE } else { FAILED }, error.hint().map(str::to_owned))

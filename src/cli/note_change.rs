@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use knowledge::{Scope, Unit};
 use notes::{Notebook, content};
 use serde_json::{Value, json};
-use transcript::redact::redact;
+use transcript::redact::{redact, redact_value};
 
 use crate::commands::context::full_path;
 use crate::context::Context;
@@ -63,7 +63,7 @@ pub(crate) fn print_written(
         Written::Unchanged => String::new(),
         Written::Committed { is_unpushed: false, .. } => String::new(),
         Written::Committed { is_unpushed: true, .. } => {
-            "committed here; `git push` in the brain sends it to your other machines\n".to_owned()
+            "committed here; `git push origin HEAD` in the brain sends it to your other machines\n".to_owned()
         }
         Written::Proposed { branch, why } => {
             let why = why.as_deref().map(|why| format!(" ({})", output::safe(why))).unwrap_or_default();
@@ -75,11 +75,19 @@ pub(crate) fn print_written(
 
 /// A person's text as it is written: without secrets, of which a warning tells.
 pub(crate) fn without_secrets(text: &str, what: &str) -> String {
-    let redacted = redact(text);
+    warned(redact(text).into_owned(), text, what)
+}
+
+/// A fact's value as it is written: also without a secret that only its key tells.
+pub(crate) fn value_without_secrets(key: &str, value: &str) -> String {
+    warned(redact_value(key, value), value, "value")
+}
+
+fn warned(redacted: String, text: &str, what: &str) -> String {
     if redacted != text {
         output::note(&format!("warning: a secret in the {what} was replaced: a brain is shared by git"));
     }
-    redacted.into_owned()
+    redacted
 }
 
 /// The place in the code of the folder that the command runs in.

@@ -1,7 +1,7 @@
 //! nugget's branches that wait for review.
 
 use jiff::Timestamp;
-use knowledge::text;
+use knowledge::{is_edited_copy, text};
 
 use crate::error::{During as _, Error};
 use crate::overlay::differing;
@@ -51,8 +51,8 @@ impl Repository {
     }
 
     /// Whether the default branch, local or remote, has all changes of a branch: it contains the branch's commits,
-    /// or, as after a squashed or rebased merge, has a file at each path that the branch adds, the branch's content of
-    /// each file that the branch edits, and none that the branch removes.
+    /// or, as after a squashed or rebased merge, has each file that the branch adds, as it is or edited
+    /// ([`is_edited_copy`]), the branch's content of each file that it edits, and none that it removes.
     ///
     /// # Errors
     /// [`Error::NoSuchBranch`], those of [`default_branch`](Self::default_branch), and when history
@@ -162,7 +162,19 @@ fn is_merged(git: &gix::Repository, default: &Branch, commit: CommitId) -> Resul
         for file in &changed {
             let found = entry(&tree, &file.path)?;
             let is_edit = base.as_ref().map(|base| entry(base, &file.path)).transpose()?.flatten().is_some();
-            has_all &= found.is_some_and(|found| !is_edit || found.object_id() == file.id);
+            has_all &= match found {
+                None => false,
+                Some(found) if found.object_id() == file.id => true,
+                // Merged with an edit, unless another unit of the same name is there.
+                Some(found) => {
+                    let text = |id| match read_blob(git, commit, &file.path, id) {
+                        Ok(bytes) => Ok(String::from_utf8_lossy(&bytes).into_owned()),
+                        Err(Error::TooLarge { .. }) => Ok(String::new()),
+                        Err(error) => Err(error),
+                    };
+                    !is_edit && is_edited_copy(&text(found.object_id())?, &text(file.id)?)
+                }
+            };
         }
         for file in &removed {
             has_all &= entry(&tree, &file.path)?.is_none();

@@ -5,6 +5,23 @@ use serde_yaml::Value;
 
 use crate::document::Document;
 
+/// The share of a text's lines that an edited copy still has.
+const EDITED_COPY_SHARE: f64 = 0.5;
+
+/// Whether a file is another one after a person has edited it: it has at least half of the lines below the front matter,
+/// but for the heading. Two units that were given one name are not.
+pub fn is_edited_copy(file: &str, original: &str) -> bool {
+    fn lines(text: &str) -> Vec<String> {
+        let document = Document::parse(text).ok();
+        let body = document.as_ref().map_or(text, Document::body);
+        let lines = body.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with("# "));
+        lines.map(str::to_owned).collect()
+    }
+    let (copy, original) = (lines(file), lines(original));
+    let kept = original.iter().filter(|line| copy.contains(line)).count();
+    kept as f64 >= EDITED_COPY_SHARE * original.len() as f64
+}
+
 /// The file with both edits of `base`; `None` if they contradict each other.
 ///
 /// A key that both changed is merged if it is a list to which both added, or `last_modified`. A text that `theirs`
@@ -83,6 +100,19 @@ mod tests {
             text.replace(from, to)
         });
         Document::parse(text).unwrap()
+    }
+
+    #[test]
+    fn an_edited_copy_is_told_from_another_unit_of_the_same_name() {
+        let unit = |body: &str| format!("---\nid: same\ntype: note\ntitle: Same\n---\n\n# Same\n\n{body}\n");
+        let original = unit("Bound the pools.\n\nAn unbounded one has exhausted the host.");
+        assert!(is_edited_copy(&original, &original));
+        assert!(is_edited_copy(
+            &unit("Bound all pools.\n\nAn unbounded one has exhausted the host."),
+            &original
+        ));
+        assert!(!is_edited_copy(&unit("Something else."), &original));
+        assert!(!is_edited_copy(&unit("second text"), &unit("first text")));
     }
 
     fn merged(ours: &Document, theirs: &Document) -> Option<String> {

@@ -28,7 +28,7 @@ pub mod wikilink;
 
 pub use candidate::{Candidate, CodeRecord, Evidence, Overlap, OverlapKind, Rejected};
 pub use document::{Document, FrontMatterError};
-pub use document_merge::merge_documents;
+pub use document_merge::{is_edited_copy, merge_documents};
 pub use embedding::Embedding;
 pub use name::{Domain, SessionId, UnitId};
 pub use text::CountTokens;

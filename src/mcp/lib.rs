@@ -679,7 +679,9 @@ impl ServedBrain {
     }
 
     async fn remember(&self, key: String, value: String) -> Result<String, String> {
-        let new = NewNote { source: AGENT.to_owned(), ..NewNote::fact(checked(&key)?, checked(&value)?) };
+        let key = checked(&key)?;
+        let value = actors::notes::checked_value(&key, &value).map_err(|error| error.to_string())?;
+        let new = NewNote { source: AGENT.to_owned(), ..NewNote::fact(key, value) };
         let message = format!("Remember {}", new.title);
         let (done, written) = self.write_notes(message, |notebook, now| notebook.remember(new, now)).await?;
         Ok(notes::written(&format!("remembered as {}", done.id()), &written))

@@ -45,6 +45,12 @@ pub enum Error {
         /// How much is allowed, with its unit.
         limit: String,
     },
+    /// Somebody else has changed the note since it was read.
+    #[error("{id} was changed meanwhile")]
+    Changed {
+        /// The note.
+        id: UnitId,
+    },
     /// The unit is neither a note nor a fact.
     #[error("{id} is no note but a {kind}")]
     NotANote {

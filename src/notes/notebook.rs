@@ -167,7 +167,8 @@ impl Notebook {
 
     /// The fact with this key. Case does not count.
     pub fn fact(&self, key: &str) -> Option<&NoteFile> {
-        let key = key.trim().to_lowercase();
+        // As a title is written, so that white space within it does not count.
+        let key = knowledge::text::one_line(&knowledge::text::strip_hidden(key), usize::MAX).to_lowercase();
         let is_it =
             |file: &&NoteFile| file.unit.kind == UnitType::Fact && file.unit.title.to_lowercase() == key;
         self.files().find(is_it)
@@ -282,6 +283,17 @@ impl Notebook {
         Ok(removed)
     }
 
+    /// Whether a note still has this content; fails with [`Error::Changed`] if not.
+    ///
+    /// # Errors
+    /// [`Error::Changed`], [`Error::Missing`].
+    pub fn expect_content(&self, id: &UnitId, expected: &str) -> Result<(), Error> {
+        match content(&self.file(id)?.unit).trim() == expected.trim() {
+            true => Ok(()),
+            false => Err(Error::Changed { id: id.clone() }),
+        }
+    }
+
     /// Archives a note, which hides it from sessions, or takes it back; `false` if it is so already.
     ///
     /// # Errors
@@ -339,8 +351,21 @@ impl Notebook {
     /// Names the file of a new note in the notes that link its title.
     fn resolve_links_to(&mut self, id: &UnitId, now: Timestamp) {
         let Some(title) = self.get(id).map(|file| file.unit.title.to_lowercase()) else { return };
-        let is_it = |target: &str| target != id.as_str() && target.to_lowercase() == title;
+        // A link that names another file already stays with it.
+        let links: BTreeSet<String> = self.notes().flat_map(|file| links::targets(&file.unit.body)).collect();
+        let named: BTreeSet<String> = links
+            .into_iter()
+            .filter(|target| target.to_lowercase() == title && self.names_another(target, id))
+            .collect();
+        let is_it =
+            |target: &str| target != id.as_str() && target.to_lowercase() == title && !named.contains(target);
         self.rewrite_links(is_it, |_, shown| format!("[[{id}|{shown}]]"), now);
+    }
+
+    /// Whether a wikilink's target is the id of another unit than this one, in any case: Obsidian finds files so.
+    fn names_another(&self, target: &str, id: &UnitId) -> bool {
+        let target = target.to_lowercase();
+        self.ids.keys().any(|known| known != id && known.as_str().to_lowercase() == target)
     }
 
     /// Rewrites the wikilinks of notes to these targets.
@@ -586,6 +611,27 @@ mod tests {
         assert!(matches!(notebook.find(""), Err(Error::Missing { .. })));
         let bug = ("domains/web/bugs/b.md".to_owned(), "---\ntype: bug\n---\n\n# B\n".to_owned());
         assert!(matches!(Notebook::new([bug]).find_note("b"), Err(Error::NotANote { .. })));
+    }
+
+    #[test]
+    fn a_second_note_of_a_title_takes_no_links_from_the_first() {
+        let mut notebook = Notebook::new([]);
+        notebook.create(NewNote::note("Beta", "old"), at(1)).unwrap();
+        let uses =
+            notebook.create(NewNote::note("Uses", "[[Beta]] and [[beta|the old one]]"), at(2)).unwrap();
+        let text = |notebook: &Notebook| content(&notebook.file(&uses).unwrap().unit).to_owned();
+        let before = text(&notebook);
+        assert_eq!(notebook.create(NewNote::note("Beta", "new"), at(3)).unwrap().as_str(), "beta-2");
+        assert_eq!(text(&notebook), before);
+    }
+
+    #[test]
+    fn white_space_within_a_key_does_not_count() {
+        let mut notebook = Notebook::new([]);
+        let one = notebook.remember(NewNote::fact("a  b", "1"), at(1)).unwrap();
+        let two = notebook.remember(NewNote::fact("A\tb", "2"), at(2)).unwrap();
+        assert_eq!(two, Remembered::Changed(one.id().clone(), "1".to_owned()));
+        assert!(notebook.fact(" a b").is_some() && notebook.fact("a  b").is_some());
     }
 
     #[test]

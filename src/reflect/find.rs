@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use knowledge::unit::is_retired;
+use knowledge::wikilink::wikilinks;
 use knowledge::{Document, Unit, UnitId, UnitType, rank, text};
 
 use crate::apply::{CONTRADICTS, apply};
@@ -197,10 +198,17 @@ impl<'a> Search<'a> {
 
     /// Units that say the same: of each group the best one is kept, and takes in those that say the same as it.
     fn find_merges(&mut self, pairs: &[Pair]) {
+        // A fact is its key: as long as it stays one, it is merged with nothing.
+        let stays_fact: Vec<bool> = self
+            .live
+            .iter()
+            .map(|live| live.unit().kind == UnitType::Fact && self.promotion(live).is_none())
+            .collect();
         let mut same: BTreeMap<usize, Vec<(usize, bool, f64)>> = BTreeMap::new();
         for pair in pairs {
             let Verdict::Same { is_exact } = pair.verdict else { continue };
-            if !self.is_decided(pair) {
+            let is_fact = stays_fact[pair.one] || stays_fact[pair.other];
+            if !is_fact && !self.is_decided(pair) && !self.mentions(pair) {
                 same.entry(pair.one).or_default().push((pair.other, is_exact, pair.cosine));
                 same.entry(pair.other).or_default().push((pair.one, is_exact, pair.cosine));
             }
@@ -234,6 +242,14 @@ impl<'a> Search<'a> {
             self.gone.insert(from);
             self.kept.insert(into);
         }
+    }
+
+    /// Whether the text of one has a wikilink to the other: who links a unit wants both.
+    fn mentions(&self, pair: &Pair) -> bool {
+        let mentions = |from: usize, to: usize| {
+            wikilinks(&self.live[from].unit().body).iter().any(|link| link.id() == self.live[to].unit().id)
+        };
+        mentions(pair.one, pair.other) || mentions(pair.other, pair.one)
     }
 
     /// Whether the units of a pair say themselves that they contradict or replace each other.

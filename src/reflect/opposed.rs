@@ -15,6 +15,8 @@ use crate::words::{Words, jaccard, share_of, words};
 const SAME_STATEMENT_SHARE: f64 = 0.65;
 /// The share for a denial, as in `knowledge::value::contradicts`: titles that share less more often restate each other.
 const DENIED_SHARE: f64 = 0.8;
+/// The share of common words from which on two statements have one form, and differ by what they say.
+const SAME_FORM_SHARE: f64 = 0.7;
 /// Fewer shared words do not make a sentence the same statement.
 const SHARED_WORDS_MIN: usize = 3;
 
@@ -192,6 +194,24 @@ impl Statements {
             || self.sentences.iter().any(|one| other.sentences.iter().any(|two| one.has_another_number(two)))
     }
 
+    /// Whether a statement of the one, title or sentence, denies one of the other, or is like it but for a word that the
+    /// other unit does not have at all: then neither may be dropped for the other.
+    pub(crate) fn differ_in_a_statement(&self, other: &Self) -> bool {
+        let all = |unit: &Self| -> Vec<Statement> {
+            std::iter::once(&unit.title).chain(&unit.sentences).cloned().collect()
+        };
+        let has_word_of_its_own = |one: &Statement, unit: &Self| !one.subject.is_subset(&unit.all);
+        let (ours, theirs) = (all(self), all(other));
+        ours.iter().any(|one| {
+            theirs.iter().any(|two| {
+                one.is_denial(two) && one.likeness(two) >= DENIED_SHARE
+                    || one.likeness(two) >= SAME_FORM_SHARE
+                        && has_word_of_its_own(one, other)
+                        && has_word_of_its_own(two, self)
+            })
+        })
+    }
+
     /// Whether a title denies the other one. Not where a text says itself what the other title says: then its title only
     /// names the subject ("Friday deploys" and "No deploys on Friday").
     fn title_denies(&self, other: &Self) -> bool {
@@ -264,7 +284,7 @@ const EMPTY: [&str; 42] = [
 ];
 
 /// Words of which a statement can contain only one.
-const OPPOSITES: [(&str, &str); 26] = [
+const OPPOSITES: [(&str, &str); 25] = [
     ("before", "after"),
     ("enable", "disable"),
     ("enabled", "disabled"),
@@ -275,7 +295,6 @@ const OPPOSITES: [(&str, &str); 26] = [
     ("on", "off"),
     ("inside", "outside"),
     ("first", "last"),
-    ("always", "never"),
     ("more", "less"),
     ("more", "fewer"),
     ("increase", "decrease"),

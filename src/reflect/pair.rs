@@ -88,7 +88,7 @@ impl<'a> Compared<'a> {
         if same_domain && ours.titles_oppose(theirs) || about && ours.oppose(theirs) {
             return Verdict::Opposed;
         }
-        if about && !self.is_other_lesson(other) {
+        if about && self.can_be_one(other) {
             return Verdict::Same { is_exact: cosine >= SAME_COSINE && self.has_same_values(other) };
         }
         match cosine >= NEAR_COSINE {
@@ -101,9 +101,14 @@ impl<'a> Compared<'a> {
         let alike = jaccard(&self.statements.all, &other.statements.all) >= SAME_WORDS;
         match self.unit.domain == other.unit.domain && alike && !self.is_other_lesson(other) {
             true if self.statements.oppose(&other.statements) => Verdict::Opposed,
-            true => Verdict::Same { is_exact: false },
-            false => Verdict::Unlike,
+            true if self.can_be_one(other) => Verdict::Same { is_exact: false },
+            _ => Verdict::Unlike,
         }
+    }
+
+    /// Whether two units about the same thing may become one.
+    fn can_be_one(&self, other: &Self) -> bool {
+        !self.is_other_lesson(other) && !self.statements.differ_in_a_statement(&other.statements)
     }
 
     /// Whether the titles show that two similar texts are two lessons: each has a value that the other lacks, or both

@@ -297,6 +297,48 @@ fn two_units_with_one_id_are_left_alone() {
 }
 
 #[test]
+fn what_says_another_thing_is_not_merged_however_alike() {
+    let merges = |files: &[File]| {
+        let found = found(files);
+        found.into_iter().filter(|finding| matches!(finding.change, Change::Merge { .. })).count()
+    };
+    let pair = |one: &str, other: &str| {
+        [
+            unit("one", "Webhooks that fail", "2026-01-01", "", one),
+            unit("other", "Failed webhooks", "2026-01-02", "", other),
+        ]
+    };
+    let five = "Always retry failed webhooks five times before giving up.";
+    assert_eq!(merges(&pair(five, five)), 1);
+    assert_eq!(merges(&pair(five, "Never retry failed webhooks five times before giving up.")), 0);
+    let week = "Pruning the images frees forty gigabytes of the build cache every week.";
+    assert_eq!(
+        merges(&pair(week, "Pruning the images frees forty gigabytes of the build cache every month.")),
+        0
+    );
+    // A fact is its key.
+    let fact = |id: &str, key: &str, value: &str| {
+        let front = format!("id: {id}\ntype: fact\ntitle: {key}\nlast_modified: 2026-01-01\n");
+        file(&format!("domains/general/facts/{id}.md"), &front, value)
+    };
+    assert_eq!(merges(&[fact("a", "prod db", "pg-1.internal"), fact("b", "db of prod", "pg-1.internal")]), 0);
+    // What a link names is the other unit's, and who links a unit wants both.
+    let cache = "How long the cache of the sessions lives";
+    let linking = format!("Deploys are started by hand from the pipeline. [[{cache}]] [[{cache}]]");
+    let files = [
+        unit("cache", cache, "2026-01-01", "", "The cache of the sessions lives for an hour."),
+        unit("deploys", "Deploys", "2026-01-02", "", &linking),
+    ];
+    assert!(!text_to_compare(&files[1].unit).contains("cache"));
+    assert_eq!(merges(&files), 0);
+    let copies = [
+        unit("a", "Webhooks", "2026-01-01", "", five),
+        unit("b", "Webhooks", "2026-01-02", "", &format!("{five} [[a]]")),
+    ];
+    assert_eq!(merges(&copies), 0);
+}
+
+#[test]
 fn other_lessons_in_the_same_words_are_not_merged() {
     for (one, other) in [
         ("The order list was slow for a missing index", "The order list was slow for stale statistics"),

@@ -38,6 +38,15 @@ pub fn redact(text: &str) -> Cow<'_, str> {
     text
 }
 
+/// The value of a key without secrets, also one that only the key tells, as of `db password`.
+pub fn redact_value(key: &str, value: &str) -> String {
+    let beginning = format!("{key}: ");
+    match redact(&format!("{beginning}{value}")).strip_prefix(&beginning) {
+        Some(rest) => rest.to_owned(),
+        None => redact(value).into_owned(),
+    }
+}
+
 /// The secrets of a text in all its views.
 fn find_secrets(text: &str, depth: usize) -> Vec<Finding> {
     let unescaped = View::unescaped(text);

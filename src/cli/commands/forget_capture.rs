@@ -1,5 +1,6 @@
 //! `nugget forget-capture`: deletes a capture's record from the queue.
 
+use git::Repository;
 use jiff::Timestamp;
 use queue::Queue;
 use serde_json::json;
@@ -22,11 +23,22 @@ pub(crate) struct ForgetCaptureArgs {
 
 impl ForgetCaptureArgs {
     pub(crate) fn run(self, context: &Context) -> Result<(), CliError> {
-        let (_, _, places) = context.open()?;
+        let (_, brain, places) = context.open()?;
         places.create()?;
         let queue = Queue::open(&places.queue())?;
         let capture = lookup::capture(&queue, &self.capture)?;
-        queue.forget(capture.id, Timestamp::now())?;
+        let now = Timestamp::now();
+        queue.forget(capture.id, now)?;
+        // The session may be captured again, on a branch of this name: what was decided about one that is gone says
+        // nothing of that.
+        let repository = Repository::open(brain.root())?;
+        if let Some(branch) = &capture.branch
+            && queue.capture_of_branch(branch)?.is_none()
+            && repository.tip(branch)?.is_none()
+            && repository.remote_tip(branch)?.is_none()
+        {
+            queue.forget_branch(branch, now)?;
+        }
         if self.json {
             let session = &capture.session_id;
             return output::print_json(

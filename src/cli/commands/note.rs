@@ -233,9 +233,11 @@ impl NoteArgs {
 impl AddArgs {
     fn run(self, context: &Context) -> Result<(), CliError> {
         let scope = scope_of(self.path.as_deref(), self.here)?;
+        let mut is_typed = false;
         let content = match self.content {
             Some(content) => content,
             None if std::io::stdin().is_terminal() => {
+                is_typed = true;
                 let template = format!("# {}\n\n", self.title);
                 let edited = editor::edit(&template, ".md", "nothing was written", |_| None)?;
                 let below = edited.strip_prefix(template.trim_end()).unwrap_or(&edited);
@@ -256,10 +258,15 @@ impl AddArgs {
             ..NewNote::note(without_secrets(&self.title, "title"), without_secrets(&content, "text"))
         };
         let message = format!("Note {}", new.title);
-        let ((id, path), written) = change(context, &message, |notebook, now| {
+        let text = new.content.clone();
+        let created = change(context, &message, |notebook, now| {
             let id = notebook.create(new, now)?;
             let path = notebook.find(id.as_str())?.path.clone();
             Ok((id, path))
+        });
+        let ((id, path), written) = created.map_err(|error| match is_typed {
+            true => editor::keep_text(&text, ".md", error, "nothing was written"),
+            false => error,
         })?;
         let title = knowledge::text::one_line(&self.title, TITLE_CHARS_SHOWN);
         let said = format!("noted: {} ({})", safe(&title), id);
@@ -306,19 +313,27 @@ impl EditArgs {
     fn run(self, context: &Context) -> Result<(), CliError> {
         let tags = (!self.tags.is_empty()).then_some(self.tags);
         let mut edit = Edit { title: self.title, content: self.content, tags };
+        let mut before: Option<String> = None;
         if edit.title.is_none() && edit.content.is_none() && edit.tags.is_none() {
             let notebook = read(context)?;
             let note = notebook.find_note(&self.note)?;
-            let before = content(&note.unit).to_owned() + "\n";
-            edit.content = Some(editor::edit(&before, ".md", "nothing was changed", |_| None)?);
+            let text = content(&note.unit).to_owned() + "\n";
+            edit.content = Some(editor::edit(&text, ".md", "nothing was changed", |_| None)?);
+            before = Some(text);
         }
         edit.title = edit.title.map(|title| without_secrets(&title, "title"));
         edit.content = edit.content.map(|text| without_secrets(&text, "text"));
         let message = format!("Edit note {}", self.note);
-        let (id, written) = change(context, &message, |notebook, now| {
+        let text = edit.content.clone().unwrap_or_default();
+        let changed = change(context, &message, |notebook, now| {
             let id = notebook.find_note(&self.note)?.unit.id.clone();
+            before.as_ref().map_or(Ok(()), |before| notebook.expect_content(&id, before))?;
             notebook.edit(&id, edit, now)?;
             Ok(id)
+        });
+        let (id, written) = changed.map_err(|error| match before {
+            Some(_) => editor::keep_text(&text, ".md", error, "nothing was changed"),
+            None => error,
         })?;
         let said = match written {
             actors::notes::Written::Unchanged => "nothing was changed".to_owned(),

@@ -5,7 +5,7 @@ use serde_json::json;
 
 use crate::context::Context;
 use crate::error::{CliError, USAGE};
-use crate::note_change::{change, print_written, without_secrets};
+use crate::note_change::{change, print_written, value_without_secrets, without_secrets};
 use crate::output::safe;
 
 const AFTER: &str = "\
@@ -42,23 +42,24 @@ impl RememberArgs {
                 return Err(CliError::new(format!("the {what} is empty")).code(USAGE));
             }
         }
-        let value = without_secrets(&self.value, "value");
-        let new = NewNote { tags: self.tags, ..NewNote::fact(without_secrets(&self.key, "key"), value) };
+        let key = without_secrets(&self.key, "key");
+        let value = value_without_secrets(&key, &self.value);
+        let new = NewNote { tags: self.tags, ..NewNote::fact(key.clone(), value) };
         let message = format!("Remember {}", new.title);
         let ((done, value), written) = change(context, &message, |notebook, now| {
             let done = notebook.remember(new, now)?;
             let value = content(&notebook.find(done.id().as_str())?.unit).to_owned();
             Ok((done, value))
         })?;
-        let key = safe(&self.key);
+        let shown = safe(&key);
         let (said, before) = match &done {
-            Remembered::Added(_) => (format!("remembered: {key}"), None),
+            Remembered::Added(_) => (format!("remembered: {shown}"), None),
             Remembered::Changed(_, before) => {
-                (format!("changed: {key} (was: {})", safe(before)), Some(before))
+                (format!("changed: {shown} (was: {})", safe(before)), Some(before))
             }
-            Remembered::Unchanged(_) => (format!("{key} has this value already"), None),
+            Remembered::Unchanged(_) => (format!("{shown} has this value already"), None),
         };
-        let details = json!({ "id": done.id(), "key": self.key, "value": value, "before": before });
+        let details = json!({ "id": done.id(), "key": key, "value": value, "before": before });
         print_written(&said, &written, details, self.json)
     }
 }
