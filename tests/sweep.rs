@@ -279,7 +279,7 @@ fn a_session_waits_while_the_settings_cannot_say_where_it_may_go() {
         json!({ "type": "user", "uuid": "1", "cwd": cwd, "message": { "role": "user", "content": "hi" } });
     fs::write(&transcript, format!("{line}\n")).unwrap();
     let hook = json!({ "session_id": "s1", "transcript_path": transcript, "cwd": cwd }).to_string() + "\n";
-    for broken in ["capture = [", "[capture]\nexclude = []\n"] {
+    for broken in ["capture = [", "[capture]\nexclud = \"secret-*\"\n"] {
         fs::write(&config, broken).unwrap();
         let queued = sandbox.run_with_input(&["capture-session"], hook.as_bytes());
         let printed = String::from_utf8_lossy(&queued.stdout).into_owned();
