@@ -156,7 +156,7 @@ fn code_and_hint(error: &(dyn Error + 'static)) -> (u8, Option<String>) {
     } else if let Some(NoteError::Unpushed { .. }) = error.downcast_ref() {
         hint(
             FAILED,
-            "`git push origin HEAD` on that branch in the brain, or make its work tree clean, and try again",
+            "push your commits of the default branch, or check it out without changes, and try again",
         )
     } else if let Some(error) = error.downcast_ref::<github::Error>() {
         let is_usage = matches!(error, github::Error::InvalidSlug { .. } | github::Error::InvalidApi { .. });

@@ -87,11 +87,6 @@ pub(crate) fn repeat_as_wikilinks<'t>(document: &mut Document, title: impl Fn(&s
     }
 }
 
-/// What the wikilinks of a text name.
-pub(crate) fn targets(text: &str) -> impl Iterator<Item = String> {
-    wikilinks(text).into_iter().map(|link| link.target.to_owned())
-}
-
 /// A text with the wikilinks to these targets written anew, each from its target and the text that it shows.
 pub(crate) fn rewritten(
     text: &str,

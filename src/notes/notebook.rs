@@ -351,21 +351,12 @@ impl Notebook {
     /// Names the file of a new note in the notes that link its title.
     fn resolve_links_to(&mut self, id: &UnitId, now: Timestamp) {
         let Some(title) = self.get(id).map(|file| file.unit.title.to_lowercase()) else { return };
-        // A link that names another file already stays with it.
-        let links: BTreeSet<String> = self.notes().flat_map(|file| links::targets(&file.unit.body)).collect();
-        let named: BTreeSet<String> = links
-            .into_iter()
-            .filter(|target| target.to_lowercase() == title && self.names_another(target, id))
-            .collect();
-        let is_it =
-            |target: &str| target != id.as_str() && target.to_lowercase() == title && !named.contains(target);
+        // A link by that name stays with the file that has the name already: Obsidian, too, looks for files first.
+        if self.ids.keys().any(|known| known != id && known.as_str().to_lowercase() == title) {
+            return;
+        }
+        let is_it = |target: &str| target != id.as_str() && target.to_lowercase() == title;
         self.rewrite_links(is_it, |_, shown| format!("[[{id}|{shown}]]"), now);
-    }
-
-    /// Whether a wikilink's target is the id of another unit than this one, in any case: Obsidian finds files so.
-    fn names_another(&self, target: &str, id: &UnitId) -> bool {
-        let target = target.to_lowercase();
-        self.ids.keys().any(|known| known != id && known.as_str().to_lowercase() == target)
     }
 
     /// Rewrites the wikilinks of notes to these targets.

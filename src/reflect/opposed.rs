@@ -194,16 +194,17 @@ impl Statements {
             || self.sentences.iter().any(|one| other.sentences.iter().any(|two| one.has_another_number(two)))
     }
 
+    /// The title and the sentences.
+    fn statements(&self) -> impl Iterator<Item = &Statement> {
+        std::iter::once(&self.title).chain(&self.sentences)
+    }
+
     /// Whether a statement of the one, title or sentence, denies one of the other, or is like it but for a word that the
     /// other unit does not have at all: then neither may be dropped for the other.
     pub(crate) fn differ_in_a_statement(&self, other: &Self) -> bool {
-        let all = |unit: &Self| -> Vec<Statement> {
-            std::iter::once(&unit.title).chain(&unit.sentences).cloned().collect()
-        };
         let has_word_of_its_own = |one: &Statement, unit: &Self| !one.subject.is_subset(&unit.all);
-        let (ours, theirs) = (all(self), all(other));
-        ours.iter().any(|one| {
-            theirs.iter().any(|two| {
+        self.statements().any(|one| {
+            other.statements().any(|two| {
                 one.is_denial(two) && one.likeness(two) >= DENIED_SHARE
                     || one.likeness(two) >= SAME_FORM_SHARE
                         && has_word_of_its_own(one, other)

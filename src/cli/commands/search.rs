@@ -134,7 +134,7 @@ impl SearchArgs {
         }
         if is_unprepared {
             output::note(
-                "note: searched by words alone; a running session or `nugget drain` prepares the search by meaning",
+                "note: searched by words alone; the search by meaning is prepared while a session runs",
             );
         }
         let units = if self.all && !text.is_empty() {
