@@ -22,7 +22,7 @@ use crate::failure::{Failure, error_chain};
 use crate::pipeline;
 use crate::proposal::{self, Plan, ProposalInput, parse_commit};
 use crate::pull_request_text::{self, Summary};
-use crate::reflection_message::reasons_by_file;
+use crate::reflection_message::reflected_files;
 use crate::remote::{RemoteAccess, comment_branch_left_alone, pull_state};
 use crate::setup::Setup;
 use crate::stage_actor::{StageWorker, Step};
@@ -442,8 +442,8 @@ impl DeliveryWorker {
                     (repository.branch_files(&branch.name)?, repository.branch_removals(&branch.name)?);
                 if claim.capture.origin == queue::ORIGIN_REFLECTION {
                     let message = repository.message_of(parse_commit(&branch.commit)?)?;
-                    let mut reasons: Vec<String> =
-                        reasons_by_file(&message).into_values().flatten().collect();
+                    let files = reflected_files(&message).into_values();
+                    let mut reasons: Vec<String> = files.flat_map(|file| file.reasons).collect();
                     reasons.sort();
                     reasons.dedup();
                     summary.reasons = reasons;

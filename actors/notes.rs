@@ -10,11 +10,12 @@ use std::time::Duration;
 
 use git::{CommitId, FastForward, Identity, Lock, Merge, NewFile, Outcome, Proposal, Repository};
 use jiff::{SignedDuration, Timestamp};
-use knowledge::{name, text};
+use knowledge::{Document, UnitType, name, text};
 use notes::{FileChange, Notebook};
 use queue::{Branch, Decision, Queue};
 
-use crate::review::EDIT_BRANCH_PREFIX;
+use crate::failure::error_chain;
+use crate::review::{Combined, EDIT_BRANCH_PREFIX, combine, new_units, without_links};
 use crate::setup::Setup;
 
 /// The beginning of the name of the branch with what agents wrote; the machine's name follows.
@@ -62,6 +63,14 @@ pub enum NoteError {
     Unpushed {
         /// Why it is not committed on the default branch.
         why: String,
+    },
+    /// A person has rejected a note of this title.
+    #[error("a person has rejected {title:?}{because}; what differs from it needs another title")]
+    Rejected {
+        /// The title.
+        title: String,
+        /// Why, if the person has said so: ` because: it is wrong`.
+        because: String,
     },
     /// All branches are in use.
     #[error(
@@ -212,12 +221,13 @@ impl NoteStore {
             self.read(&repository, tip)?;
         }
         let lock = Lock::acquire_within(&repository.lock_path()?, LOCK_PATIENCE)?;
-        let (branch, tip) = pending_branch(&repository, &lock)?;
-        if tip.is_some() {
+        let (branch, mut tip) = pending_branch(&repository, &lock)?;
+        if let Some(before) = tip {
             let (hour_ago, limit) = (now - SignedDuration::from_hours(1), setup.agent_writes_per_hour);
             if repository.commits_since(&branch, hour_ago, limit)? >= limit {
                 return Err(NoteError::TooMany { limit });
             }
+            tip = Some(bring_up_to_date(&repository, &lock, setup, &branch, before, now)?);
         }
         let base = match tip {
             Some(tip) => tip,
@@ -229,9 +239,19 @@ impl NoteStore {
         if files.is_empty() && removes.is_empty() {
             return Ok((done, Written::Unchanged));
         }
-        if tip.is_none() && setup.places.queue().is_file() {
-            // An earlier branch of the name was merged or rejected.
-            Queue::open(&setup.places.queue())?.forget_branch(&branch, now)?;
+        if setup.places.queue().is_file() {
+            let queue = Queue::open(&setup.places.queue())?;
+            refuse_rejected(&queue, &files)?;
+            match tip {
+                // What was decided about a file was not about what it says now.
+                Some(_) => {
+                    let paths = files.iter().map(|file| file.path.as_str());
+                    let paths: Vec<&str> = paths.chain(removes.iter().map(String::as_str)).collect();
+                    queue.forget_decisions(&branch, &paths)?;
+                }
+                // An earlier branch of the name was merged or rejected.
+                None => queue.forget_branch(&branch, now)?,
+            }
         }
         let message = subject(message);
         let author = Identity::default();
@@ -329,6 +349,91 @@ fn pending_branch(repository: &Repository, lock: &Lock) -> Result<(String, Optio
         }
     }
     Err(NoteError::NoBranch)
+}
+
+/// Brings a branch of agents to the state of the default branch, so that they see what a person has written and merged
+/// since, and no longer what was rejected. Returns its tip, which stays as it is where a person has changed the same
+/// lines: the review combines both.
+fn bring_up_to_date(
+    repository: &Repository,
+    lock: &Lock,
+    setup: &Setup,
+    branch: &str,
+    tip: CommitId,
+    now: Timestamp,
+) -> Result<CommitId, NoteError> {
+    let base = repository.default_branch()?.tip;
+    let rejected = match setup.places.queue().is_file() {
+        true => rejected_paths(&Queue::open(&setup.places.queue())?, branch)?,
+        false => HashSet::new(),
+    };
+    let changes = repository.branch_changes(branch)?;
+    let removals = repository.branch_removals(branch)?;
+    let has_rejected = changes
+        .iter()
+        .map(|file| &file.path)
+        .chain(removals.iter().map(|(path, _)| path))
+        .any(|path| rejected.contains(path));
+    if repository.contains(tip, base)? && !has_rejected {
+        return Ok(tip);
+    }
+    let (mut files, mut removes) = (Vec::new(), Vec::new());
+    let (dropped, kept): (Vec<_>, Vec<_>) =
+        changes.into_iter().partition(|file| rejected.contains(&file.path));
+    let dropped = new_units(&dropped);
+    for file in kept {
+        let Some(file) = without_links(file, &dropped) else { continue };
+        let current = repository.read_at(base, &file.path)?;
+        match combine(repository, Some(lock), &file, current.as_deref()) {
+            Ok(Combined::Result(content)) => {
+                files.push(NewFile { path: file.path, content, edits: current.is_some() });
+            }
+            Ok(Combined::AlreadyThere) => {}
+            Ok(Combined::Conflict(_)) => return Ok(tip),
+            Err(error) => {
+                tracing::warn!(error = error_chain(&error), branch, "left on an older state of the brain");
+                return Ok(tip);
+            }
+        }
+    }
+    for (path, before) in removals.into_iter().filter(|(path, _)| !rejected.contains(path)) {
+        match repository.read_at(base, &path)? {
+            Some(current) if current == before => removes.push(path),
+            Some(_) => return Ok(tip),
+            None => {}
+        }
+    }
+    let author = Identity::default();
+    let message = subject("Take over what was merged");
+    let merge = Merge {
+        base,
+        branch: Some(tip),
+        files: &files,
+        removes: &removes,
+        message: &message,
+        time: now,
+        author: &author,
+    };
+    let Some(prepared) = repository.prepare_merge(lock, &merge)? else { return Ok(tip) };
+    repository.move_branch(lock, branch, tip, &prepared)?;
+    Ok(prepared.commit())
+}
+
+/// Refuses new notes with the title of one that a person has rejected. Facts may get another value.
+fn refuse_rejected(queue: &Queue, files: &[NewFile]) -> Result<(), NoteError> {
+    let mut new = Vec::new();
+    for file in files.iter().filter(|file| !file.edits) {
+        let text = String::from_utf8_lossy(&file.content);
+        let unit = Document::parse(text.as_ref()).and_then(|document| document.unit(&file.path));
+        new.extend(unit.ok().filter(|unit| unit.kind != UnitType::Fact));
+    }
+    for unit in new {
+        if let Some(because) = queue.rejection(&unit.title)? {
+            let because = because.map(|because| format!(" because: {because}")).unwrap_or_default();
+            return Err(NoteError::Rejected { title: unit.title, because });
+        }
+    }
+    Ok(())
 }
 
 /// The commit that a person builds on: the local default branch, or the remote's if that is ahead of it.

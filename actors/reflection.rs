@@ -101,7 +101,8 @@ impl Reflection {
         let observed = Observed { unit, path, text, vector: None, recall: None, stale: None };
         let text = accept_rewrite(&observed, answer, now)?;
         let reason = format!("shortened by {model}, as many sessions are shown it: “{}”", unit.title);
-        let change = FileChange { path: path.clone(), text: Some(text), reasons: vec![reason] };
+        let change =
+            FileChange { path: path.clone(), text: Some(text), reasons: vec![reason], part_of: None };
         self.changes.push(change);
         Ok(())
     }

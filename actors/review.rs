@@ -1,7 +1,7 @@
 //! The inbox: what waits for review on nugget's branches, one item for each unit, and what a person decides about it.
 //!
 //! An item is a unit that a branch adds or changes. A unit that replaces another one and the mark on the replaced one
-//! are one item, as neither makes sense alone. What was decided is recorded for each file of a branch; a branch of
+//! are one item, as neither makes sense alone; so are a unit that takes over another one's text, and the removal of that. What was decided is recorded for each file of a branch; a branch of
 //! which every file is decided is deleted, here and at the remote, and its pull request merged or closed.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -10,10 +10,10 @@ use std::path::Path;
 use git::{BranchFile, CommitId, Lock, MergedText, PendingBranch, Repository};
 use jiff::Timestamp;
 use knowledge::name::file_stem;
-use knowledge::{Document, Unit, is_edited_copy, text};
+use knowledge::{Document, Unit, UnitId, is_edited_copy, text};
 use queue::{Capture, Decision, EvidenceLine, FileDecision, Ledger, PullState, Queue};
 
-use crate::reflection_message::{REFLECTION_BRANCH_PREFIX, reasons_by_file};
+use crate::reflection_message::{REFLECTION_BRANCH_PREFIX, ReflectedFile, reflected_files};
 use crate::remote::DeliverySettings;
 use crate::review_remote::{self, Publishing, ReviewRemote, Summary};
 pub use crate::review_remote::{FinishedBranch, NotMerged, ReviewError};
@@ -66,6 +66,8 @@ pub struct Item {
     /// Why a reflection pass proposes it.
     pub reasons: Vec<String>,
     files: Vec<BranchFile>,
+    /// The files that it removes: path, and content where the branch was started.
+    removals: Vec<(String, Vec<u8>)>,
 }
 
 impl Item {
@@ -97,8 +99,25 @@ impl Item {
     }
 
     fn paths(&self) -> Vec<&str> {
-        let others = self.files.iter().map(|file| file.path.as_str()).filter(|path| *path != self.path);
+        let files = self.files.iter().map(|file| file.path.as_str());
+        let others = files.chain(self.removes()).filter(|path| *path != self.path);
         std::iter::once(self.path.as_str()).chain(others).collect()
+    }
+
+    /// The paths of the files that it removes.
+    pub fn removes(&self) -> impl Iterator<Item = &str> {
+        self.removals.iter().map(|(path, _)| path.as_str())
+    }
+
+    /// The unit's file where the branch was started, if it was there: what the item changes.
+    pub fn before(&self) -> Option<String> {
+        let file = self.files.iter().find(|file| file.path == self.path)?;
+        Some(String::from_utf8_lossy(file.base.as_deref()?).into_owned())
+    }
+
+    /// Whether a reflection pass proposes it.
+    pub fn is_reflection(&self) -> bool {
+        self.branch.starts_with(REFLECTION_BRANCH_PREFIX)
     }
 
     /// Whether a person has proposed it by an edit of theirs.
@@ -294,9 +313,9 @@ impl Inbox {
                     reviewed.left.push((item, NotMerged::NoLongerAsListed));
                     continue;
                 }
-                // Remembered first: a rejection that is not recorded is only listed again. Of an edit or a removal
-                // nothing is: no session proposes it again, and what the unit says is known and merged.
-                if item.action != Action::Removes && !item.is_edit() {
+                // Remembered first: a rejection that is not recorded is only listed again. Of an edit, a removal or a
+                // reflection nothing is: no session proposes it again, and what the unit says is known and merged.
+                if item.action != Action::Removes && !item.is_edit() && !item.is_reflection() {
                     self.queue.remember_rejected(&branch, item.unit_id(), item.title(), because, now)?;
                 }
                 self.queue.decide(&branch, &item.paths(), &decision, now)?;
@@ -351,23 +370,14 @@ impl Inbox {
                 continue;
             };
             is_edited |= edited.is_some();
-            if item_now.action == Action::Removes && edited.is_none() {
-                match self.repository.read_at(target.base, &item_now.path)? {
-                    Some(content) if item_now.has_conflict || content != item_now.text.as_bytes() => {
-                        reviewed.left.push((item, NotMerged::Conflict));
-                        continue;
-                    }
-                    Some(_) => removes.push(item_now.path.clone()),
-                    None => {}
-                }
-                merged.push(item);
-                continue;
-            }
-            let Some(of_item) = self.files_to_merge(item_now, edited.clone(), target.base, &lock)? else {
+            let of_item = self.files_to_merge(item_now, edited.clone(), target.base, &lock)?;
+            let removes_of_item = self.files_to_remove(item_now, edited.is_some(), target.base)?;
+            let (Some(of_item), Some(removes_of_item)) = (of_item, removes_of_item) else {
                 reviewed.left.push((item, NotMerged::Conflict));
                 continue;
             };
             files.extend(of_item.into_iter().map(|file| (file.path.clone(), file)));
+            removes.extend(removes_of_item);
             merged.push(edited.into_iter().fold(item, Item::edited));
         }
         if merged.is_empty() {
@@ -437,6 +447,29 @@ impl Inbox {
             files.push(git::NewFile { path: file.path.clone(), content, edits: current.is_some() });
         }
         Ok(Some(files))
+    }
+
+    /// The files that the merge of an item removes; `None` if the default branch has changed one since. With an edit of
+    /// a person, who has not seen that change, it stays instead.
+    fn files_to_remove(
+        &self,
+        item: &Item,
+        is_edited: bool,
+        base: CommitId,
+    ) -> Result<Option<Vec<String>>, ReviewError> {
+        let mut removes = Vec::new();
+        for (path, before) in &item.removals {
+            if is_edited && *path == item.path {
+                continue;
+            }
+            match self.repository.read_at(base, path)? {
+                Some(content) if content != *before && is_edited => {}
+                Some(content) if content != *before => return Ok(None),
+                Some(_) => removes.push(path.clone()),
+                None => {}
+            }
+        }
+        Ok(Some(removes))
     }
 
     /// Deletes a branch on which nothing waits any more, here and at the remote.
@@ -520,6 +553,14 @@ impl Decisions {
         self.0.iter().filter(move |((of, _), _)| of == branch).map(|((_, path), decision)| (path, decision))
     }
 
+    fn is_decided(&self, branch: &str, path: &str) -> bool {
+        matches!(self.of(branch, path), Some(Decision::Merged | Decision::Rejected { .. }))
+    }
+
+    fn is_rejected(&self, branch: &str, path: &str) -> bool {
+        matches!(self.of(branch, path), Some(Decision::Rejected { .. }))
+    }
+
     fn has_rejected(&self, branch: &str) -> bool {
         self.of_branch(branch).any(|(_, decision)| matches!(decision, Decision::Rejected { .. }))
     }
@@ -568,7 +609,7 @@ fn by_branch<T>(things: Vec<T>, branch: impl Fn(&T) -> &String) -> Vec<Vec<T>> {
 }
 
 /// What a file of a branch becomes on the default branch.
-enum Combined {
+pub(crate) enum Combined {
     Result(Vec<u8>),
     /// The default branch has it.
     AlreadyThere,
@@ -577,7 +618,7 @@ enum Combined {
 }
 
 /// Combines a branch's edit of a file with what the default branch has. Lines are compared only under the lock.
-fn combine(
+pub(crate) fn combine(
     repository: &Repository,
     lock: Option<&Lock>,
     file: &BranchFile,
@@ -654,13 +695,16 @@ fn items_of(
 ) -> Result<Vec<Item>, ReviewError> {
     let tip = repository.default_branch()?.tip;
     let mut open: Vec<(BranchFile, Vec<u8>, bool)> = Vec::new();
-    for file in repository.branch_changes(&branch.name)? {
-        if matches!(
-            decisions.of(&branch.name, &file.path),
-            Some(Decision::Merged | Decision::Rejected { .. })
-        ) {
-            continue;
-        }
+    let (undecided, decided): (Vec<BranchFile>, Vec<BranchFile>) = repository
+        .branch_changes(&branch.name)?
+        .into_iter()
+        .partition(|file| !decisions.is_decided(&branch.name, &file.path));
+    let rejected: Vec<BranchFile> =
+        decided.into_iter().filter(|file| decisions.is_rejected(&branch.name, &file.path)).collect();
+    // There will be nothing to relate to.
+    let rejected = new_units(&rejected);
+    for file in undecided {
+        let Some(file) = without_links(file, &rejected) else { continue };
         let current = repository.read_at(tip, &file.path)?;
         match combine(repository, lock, &file, current.as_deref())? {
             Combined::AlreadyThere => {}
@@ -676,8 +720,8 @@ fn items_of(
         .filter(|(file, ..)| file.base.is_none())
         .filter_map(|(file, content, _)| Some(parse(content)?.unit(&file.path).ok()?.id.as_str().to_owned()))
         .collect();
-    let reasons = match branch.name.starts_with(REFLECTION_BRANCH_PREFIX) {
-        true => reasons_by_file(&repository.message_of(branch.commit)?),
+    let reflected = match branch.name.starts_with(REFLECTION_BRANCH_PREFIX) {
+        true => reflected_files(&repository.message_of(branch.commit)?),
         false => BTreeMap::new(),
     };
     let item = |action, path: &str, content: &[u8]| Item {
@@ -694,8 +738,9 @@ fn items_of(
         text: String::from_utf8_lossy(content).into_owned(),
         has_conflict: false,
         later: put_off(decisions, &branch.name, path, now),
-        reasons: reasons.get(path).cloned().unwrap_or_default(),
+        reasons: reflected.get(path).map(|file| file.reasons.clone()).unwrap_or_default(),
         files: Vec::new(),
+        removals: Vec::new(),
     };
     let mut items: Vec<Item> = Vec::new();
     let mut retired: Vec<(BranchFile, String, String, bool)> = Vec::new();
@@ -721,11 +766,11 @@ fn items_of(
         items.push(Item { has_conflict, files: vec![file], ..undecided });
     }
     for (path, base) in repository.branch_removals(&branch.name)? {
-        let is_decided =
-            matches!(decisions.of(&branch.name, &path), Some(Decision::Merged | Decision::Rejected { .. }));
+        let is_decided = decisions.is_decided(&branch.name, &path);
         let Some(content) = repository.read_at(tip, &path)?.filter(|_| !is_decided) else { continue };
         let has_conflict = content != base;
-        items.push(Item { has_conflict, ..item(Action::Removes, &path, &content) });
+        let undecided = item(Action::Removes, &path, &content);
+        items.push(Item { has_conflict, removals: vec![(path, base)], ..undecided });
     }
     for (file, by, id, has_conflict) in retired {
         if let Some(item) = items.iter_mut().find(|item| item.action == Action::Adds && item.unit_id() == by)
@@ -735,7 +780,62 @@ fn items_of(
             item.files.push(file);
         }
     }
-    Ok(items)
+    Ok(join_parts(items, &reflected))
+}
+
+/// The ids of the units that files of a branch add.
+pub(crate) fn new_units(files: &[BranchFile]) -> Vec<UnitId> {
+    let added = files.iter().filter(|file| file.base.is_none());
+    added.filter_map(|file| Some(parse(&file.content)?.unit(&file.path).ok()?.id)).collect()
+}
+
+/// A file without relations to these units; `None` if it changes nothing else.
+pub(crate) fn without_links(mut file: BranchFile, units: &[UnitId]) -> Option<BranchFile> {
+    let Some(mut document) = parse(&file.content).filter(|_| !units.is_empty()) else { return Some(file) };
+    for unit in units {
+        reflect::remove_links(&mut document, unit);
+    }
+    if document.as_str().as_bytes() == file.content {
+        return Some(file);
+    }
+    let unit = |document: &Document| {
+        let unit = document.unit(&file.path).ok()?;
+        Some(Unit { last_modified: None, ..unit })
+    };
+    let before = file.base.as_deref().and_then(parse).and_then(|base| unit(&base));
+    if before.is_some() && before == unit(&document) {
+        return None;
+    }
+    file.content = document.as_str().as_bytes().to_vec();
+    Some(file)
+}
+
+/// Makes one item of each change of a reflection pass and those that are a part of it.
+fn join_parts(items: Vec<Item>, reflected: &BTreeMap<String, ReflectedFile>) -> Vec<Item> {
+    let open: BTreeSet<String> = items.iter().map(|item| item.path.clone()).collect();
+    let part_of = |path: &String| reflected.get(path)?.part_of.as_ref().filter(|main| open.contains(*main));
+    let main_of = |path: &String| {
+        let mut way = vec![path];
+        while let Some(next) = way.last().copied().and_then(part_of) {
+            if let Some(at) = way.iter().position(|seen| *seen == next) {
+                // Two units that each take over a third one and refer to each other.
+                return way[at..].iter().min().map_or_else(|| next.clone(), |first| (*first).clone());
+            }
+            way.push(next);
+        }
+        (*way[way.len() - 1]).clone()
+    };
+    let (mut joined, parts): (Vec<Item>, Vec<Item>) =
+        items.into_iter().partition(|item| main_of(&item.path) == item.path);
+    for part in parts {
+        let main = main_of(&part.path);
+        if let Some(item) = joined.iter_mut().find(|item| item.path == main) {
+            item.has_conflict |= part.has_conflict;
+            item.files.extend(part.files);
+            item.removals.extend(part.removals);
+        }
+    }
+    joined
 }
 
 /// Until when a file was put off.

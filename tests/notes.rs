@@ -282,7 +282,7 @@ fn what_an_agent_writes_is_bounded_redacted_and_quarantined() {
     let refused = agent.error("create_note", json!({ "title": "Setup", "content": order }));
     assert!(refused.starts_with("quarantined: ") && refused.contains("nugget note add"), "{refused}");
     agent.error("remember", json!({ "key": "setup", "value": order }));
-    let long = agent.error("create_note", json!({ "title": "Long", "content": "word ".repeat(7_000) }));
+    let long = agent.error("create_note", json!({ "title": "Long", "content": "wörd ".repeat(6_000) }));
     assert_eq!(long, "the content exceeds its limit of 32 KiB");
     assert_eq!(sandbox.git(&["branch", "--list", "nugget/*"]), "");
     let secret = "token ghp_0123456789abcdefghijklmnopqrstuvwxyz";
@@ -309,13 +309,66 @@ fn a_rejected_note_is_no_longer_found() {
     sandbox.ok(["review", "reject", &wrong]);
     let text = agent.call("search_notes", json!({ "query": "where does the cache live" }));
     assert!(text.contains("4712") && !text.contains("4711"), "{text}");
-    // A later note of the same name is another one, also after everything was decided.
-    sandbox.ok(["review", "reject", "--all"]);
+    // The same is not asked again; what differs says so in its title, also after everything was decided.
+    let again =
+        agent.error("create_note", json!({ "title": "wrong", "content": "The cache lives in Redis." }));
+    assert_eq!(again, "a person has rejected \"wrong\"; what differs from it needs another title");
+    sandbox.ok(["review", "reject", "--all", "--because", "it has no cache"]);
     assert_eq!(sandbox.git(&["branch", "--list", "nugget/*"]), "");
-    agent.call("create_note", json!({ "title": "Wrong", "content": "The cache lives in a file 4713." }));
+    let again = agent.error("create_note", json!({ "title": "Right", "content": "The cache is in memory." }));
+    assert!(again.contains("because: it has no cache;"), "{again}");
+    agent.call("create_note", json!({ "title": "Cache file", "content": "The cache lives in a file 4713." }));
     let text = agent.call("search_notes", json!({ "query": "where does the cache live" }));
     assert!(text.contains("4713"), "{text}");
-    assert_eq!(sandbox.json(["review", "--json"])["items"][0]["title"], "Wrong");
+    assert_eq!(sandbox.json(["review", "--json"])["items"][0]["title"], "Cache file");
+    // A fact of which a value was rejected may get another one.
+    agent.call("remember", json!({ "key": "cache port", "value": "1" }));
+    sandbox.ok(["review", "reject", "cache-port"]);
+    agent.call("remember", json!({ "key": "cache port", "value": "2" }));
+    sandbox.ok(["review", "merge", "--all"]);
+    assert_eq!(sandbox.json(["recall", "cache port", "--json"])["value"], "2");
+}
+
+#[test]
+fn an_agents_branch_has_what_was_written_and_decided_since() {
+    let sandbox = Sandbox::with_brain();
+    let mut agent = Agent::start(&sandbox);
+    for title in ["Alpha", "Beta", "Delta"] {
+        agent.call("create_note", json!({ "title": title, "content": "A host." }));
+    }
+    agent.call("add_link", json!({ "note": "alpha", "other": "beta", "reason": "hosts" }));
+    agent.call("add_link", json!({ "note": "delta", "other": "beta", "reason": "hosts" }));
+    // A person's note that came later is linked.
+    sandbox.ok(["note", "add", "Gamma", "--content", "A person wrote it."]);
+    agent.call("add_link", json!({ "note": "gamma", "other": "beta", "reason": "hosts" }));
+    let related = |revision: &str, note: &str| -> Vec<String> {
+        let path = format!("domains/general/notes/{note}.md");
+        let text = git(&sandbox.brain(), &["show", &format!("{revision}:{path}")]);
+        let unit = Document::parse(text).unwrap().unit(&path).unwrap();
+        unit.related.iter().map(|related| related.id.to_string()).collect()
+    };
+    let branch = actors::notes::agents_branch();
+    assert_eq!(related(&branch, "gamma"), ["beta"]);
+    // What is merged may be changed again, and waits again.
+    sandbox.ok(["review", "merge", "delta"]);
+    assert_eq!(related("main", "delta"), ["beta"]);
+    agent.call("edit_note", json!({ "note": "delta", "content": "Another host." }));
+    let waiting = sandbox.ok(["review"]);
+    assert!(waiting.contains("Delta"), "{waiting}");
+    // Of what is rejected nothing is left in the rest, nor the change of a note that only linked it.
+    sandbox.ok(["review", "reject", "beta"]);
+    let waiting = sandbox.ok(["review"]);
+    assert!(!waiting.contains("Beta") && !waiting.contains("Gamma"), "{waiting}");
+    let missing = agent.error("edit_note", json!({ "note": "beta", "content": "x" }));
+    assert_eq!(missing, "no note has the id or the title \"beta\"");
+    sandbox.ok(["review", "merge", "alpha"]);
+    agent.call("create_note", json!({ "title": "Epsilon", "content": "A host." }));
+    sandbox.ok(["review", "merge", "--all"]);
+    assert_eq!(related("main", "alpha"), [""; 0]);
+    assert_eq!(related("main", "gamma"), [""; 0]);
+    let delta = sandbox.git(&["show", "main:domains/general/notes/delta.md"]);
+    assert!(delta.contains("Another host."), "{delta}");
+    assert_eq!(sandbox.git(&["branch", "--list", "nugget/*"]), "");
 }
 
 #[test]

@@ -82,6 +82,61 @@ fn what_is_untidy_is_proposed_with_reasons_and_merges() {
 }
 
 #[test]
+fn a_unit_that_takes_over_anothers_text_is_decided_with_its_removal() {
+    let sandbox = Sandbox::with_brain();
+    let unit = |name: &str, front: &str, text: &str| {
+        let path = sandbox.brain().join(format!("domains/coding/patterns/{name}.md"));
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, format!("---\nid: {name}\ntype: pattern\n{front}---\n\n{text}\n")).unwrap();
+    };
+    let text = "# Bound the worker pool\n\nStart at most eight workers for each queue, or the database runs out of connections.";
+    unit("pools", "tags: [go]\n", text);
+    unit("pools-2", "tags: [workers]\n", text);
+    unit("queue", "related: [{id: pools-2, relation: uses}]\n", "# Queues are durable\n\nOn the disk.");
+    sandbox.git(&["add", "."]);
+    sandbox.git(&["commit", "-qm", "units"]);
+    sandbox.ok(["reflect"]);
+    let items = sandbox.json(["review", "--json"])["items"].clone();
+    let items = items.as_array().unwrap();
+    assert_eq!(items.len(), 1, "{items:?}");
+    let (kept, removed) = (items[0]["path"].as_str().unwrap(), items[0]["removes"][0].as_str().unwrap());
+    assert!(items[0]["before"].as_str().unwrap().contains("tags: ["), "{items:?}");
+    let shown = sandbox.ok(["review", "show", "--all"]);
+    assert!(shown.contains(&format!("removes {removed}")), "{shown}");
+    assert!(shown.contains("\nChanges:\n") && shown.lines().any(|line| line.starts_with("+ ")), "{shown}");
+
+    // A change of the removed file meanwhile is not lost.
+    let at = |path: &str| sandbox.brain().join(path);
+    let before = fs::read_to_string(at(removed)).unwrap();
+    fs::write(at(removed), format!("{before}\nA person's line.\n")).unwrap();
+    sandbox.git(&["commit", "-qam", "a line"]);
+    let refused = sandbox.run(["review", "merge", "--all"]);
+    assert!(!refused.status.success());
+    assert!(fs::read_to_string(at(removed)).unwrap().contains("A person's line."));
+    fs::write(at(removed), &before).unwrap();
+    sandbox.git(&["commit", "-qam", "without the line"]);
+
+    sandbox.ok(["review", "merge", "--all"]);
+    assert!(!at(removed).exists());
+    let text = fs::read_to_string(at(kept)).unwrap();
+    assert!(text.contains("go") && text.contains("workers"), "{text}");
+    let queue = fs::read_to_string(at("domains/coding/patterns/queue.md")).unwrap();
+    assert!(!queue.contains("pools-2") || kept.ends_with("pools-2.md"), "{queue}");
+    assert_eq!(sandbox.git(&["branch", "--list", "nugget/*"]), "");
+}
+
+#[test]
+fn a_rejected_change_by_a_pass_is_no_rejected_unit() {
+    let sandbox = untidy();
+    sandbox.ok(["reflect"]);
+    sandbox.ok(["review", "reject", "--all"]);
+    let places = brain::StatePaths::in_folder(sandbox.state());
+    let queue = queue::Queue::open(&places.queue()).unwrap();
+    assert_eq!(queue.rejected(10).unwrap(), []);
+    assert_eq!(sandbox.ok(["list"]).lines().count(), 5);
+}
+
+#[test]
 fn what_is_rejected_is_not_proposed_again_until_it_changes() {
     let sandbox = untidy();
     let first = sandbox.json(["reflect", "--json"]);

@@ -206,6 +206,10 @@ fn an_edited_unit_is_merged_as_the_editor_left_it() {
     let error = fails(&sandbox, 1, &["review", "edit", &id]);
     assert!(error.contains("the front matter is missing"), "{error}");
     fs::remove_file(error.split("kept in ").nth(1).unwrap().trim()).unwrap();
+    script(":");
+    let error = fails(&sandbox, 1, &["review", "edit", &id]);
+    assert!(error.contains("the text was not changed, so nothing was merged"), "{error}");
+    assert!(error.contains("nugget review merge "), "{error}");
     assert_eq!(ids(&sandbox).len(), 3);
 
     let secret = format!("ghp_{}", "a1B2".repeat(9));

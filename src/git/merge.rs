@@ -12,7 +12,7 @@ use crate::lock::Lock;
 use crate::objects::{CommitInfo, NewCommit};
 use crate::path::HiddenNames;
 use crate::ref_lock::sweep_one;
-use crate::references::{Edited, ReflogEntry, is_in_use, update};
+use crate::references::{Edited, ReflogEntry, is_in_use, reference_name, update};
 use crate::repository::{Repository, branches, common_ancestor, read_blob};
 use crate::review_branches::removed_files;
 use crate::types::{BRANCH_PREFIX, CommitId, Identity, NewFile};
@@ -23,7 +23,7 @@ const DEADLINE: Duration = Duration::from_secs(20);
 /// time and a killed process leaves them behind.
 const MERGE_FILES: [&str; 3] = ["nugget-merge-ours.tmp", "nugget-merge-base.tmp", "nugget-merge-theirs.tmp"];
 
-/// A commit for the default branch, on a base of the caller's choice.
+/// A commit that brings files of a branch onto a base of the caller's choice.
 #[derive(Clone, Debug)]
 pub struct Merge<'a> {
     /// The commit to build on.
@@ -218,6 +218,29 @@ impl Repository {
             merge.new.restore_after_gc(|| self.git())?;
         }
         Ok(outcome)
+    }
+
+    /// Moves one of nugget's branches from its commit to a prepared one that contains it.
+    ///
+    /// # Errors
+    /// [`Error::CheckedOut`] when a work tree has the branch, [`Error::BranchMoved`] when it is not at `from`,
+    /// [`Error::ForeignBranch`], and failures of the disk.
+    pub fn move_branch(
+        &self,
+        held: &Lock,
+        branch: &str,
+        from: CommitId,
+        to: &PreparedMerge,
+    ) -> Result<(), Error> {
+        let git = self.git()?;
+        if is_in_use(&git, branch) {
+            return Err(Error::CheckedOut { branch: branch.to_owned() });
+        }
+        let reference = reference_name(branch)?;
+        if update(&git, held, &reference, Some(from.0), to.commit().0, None)? != Edited::Done {
+            return Err(Error::BranchMoved { branch: branch.to_owned() });
+        }
+        to.new.restore_after_gc(|| self.git())
     }
 
     /// Moves the local default branch forward to a commit. Where the branch is checked out, its files and the index

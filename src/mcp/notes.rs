@@ -34,7 +34,8 @@ pub(crate) const REMEMBER_DESCRIPTION: &str =
 pub(crate) const RECALL_DESCRIPTION: &str = "The value remembered under a key.";
 pub(crate) const FORGET_DESCRIPTION: &str = "Forget a key.";
 
-const TEXT_CHARS_MAX: usize = 40_000;
+/// As a note's content may have in bytes.
+const TEXT_CHARS_MAX: usize = 32 * 1024;
 const TAGS_MAX: usize = 20;
 const FOUND_MAX: usize = 8;
 
@@ -160,8 +161,8 @@ mod tests {
         assert_eq!(text(json!({"title": null})), "`title` is missing");
         assert_eq!(text(json!({"title": " \u{200b}"})), "`title` is empty");
         assert_eq!(text(json!({"title": 7})), "`title` must be a string, not a number");
-        let long = text(json!({"title": "x".repeat(40_001)}));
-        assert_eq!(long, "`title` has 40001 characters; the limit is 40000");
+        let long = text(json!({"title": "x".repeat(TEXT_CHARS_MAX + 1)}));
+        assert_eq!(long, "`title` has 32769 characters; the limit is 32768");
         assert_eq!(tags(&object(json!({"tags": "a, b"}))).unwrap(), ["a", "b"]);
         let wrong = tags(&object(json!({"tags": [1]}))).unwrap_err();
         assert_eq!(wrong, "`tags` must be a list of strings, not a number");

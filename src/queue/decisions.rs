@@ -1,7 +1,7 @@
 //! What a person has decided about the items of branches, and what was rejected, so that it is not proposed again.
 
 use jiff::Timestamp;
-use rusqlite::params;
+use rusqlite::{OptionalExtension as _, params};
 
 use crate::proposals::{read_vector, write_vector};
 use crate::store::{Queue, timestamp};
@@ -99,6 +99,21 @@ impl Queue {
         })
     }
 
+    /// Forgets what was decided about files of a branch that say something else now.
+    ///
+    /// # Errors
+    /// When the queue cannot be written.
+    pub fn forget_decisions(&self, branch: &str, paths: &[&str]) -> Result<(), Error> {
+        self.write(|transaction| {
+            let mut statement =
+                transaction.prepare_cached("DELETE FROM decisions WHERE branch = ?1 AND path = ?2")?;
+            for path in paths {
+                statement.execute(params![branch, path])?;
+            }
+            Ok(())
+        })
+    }
+
     /// Forgets what was decided about a branch that is merged or gone, and ends its captures as merged: a new branch of
     /// that name has nothing to do with it.
     ///
@@ -175,6 +190,16 @@ impl Queue {
             })
         })?;
         Ok(rows.collect::<Result<_, _>>()?)
+    }
+
+    /// Whether something with this title was rejected, and why. Case does not count.
+    ///
+    /// # Errors
+    /// When the queue cannot be read.
+    pub fn rejection(&self, title: &str) -> Result<Option<Option<String>>, Error> {
+        let sql = "SELECT because FROM rejected WHERE title = ?1 COLLATE NOCASE ORDER BY at_ms DESC LIMIT 1";
+        let connection = self.connection()?;
+        Ok(connection.prepare_cached(sql)?.query_row([title], |row| row.get(0)).optional()?)
     }
 
     /// The latest capture that made a branch.

@@ -20,8 +20,12 @@ pub struct RecentBranch {
     pub branch: String,
     /// How many units are on it.
     pub units: u32,
-    /// The titles of its units that nothing was decided about, as far as they are known.
+    /// The titles of its units that wait: nothing was decided about them, and they are not put off. As far as known.
     pub titles: Vec<String>,
+    /// How many of its units wait.
+    pub waiting: u32,
+    /// How many of its files were rejected.
+    pub rejected: u32,
     /// The address of its pull request, if there is one.
     pub pull_url: Option<String>,
     /// The name of its [`PullState`](crate::PullState), if known.
@@ -49,7 +53,8 @@ pub struct SessionSummary {
 
 /// Reads the summary without changing the queue; `None` if there is no queue or it has another version.
 ///
-/// Captures that died before `since` are not counted; `limit` bounds the branches.
+/// Captures that died before `since` are not counted; `limit` bounds the branches. What is put off until after `now`
+/// does not wait.
 ///
 /// # Errors
 /// When the queue cannot be read.
@@ -57,6 +62,7 @@ pub fn read_session_summary(
     path: &Path,
     project: &Path,
     since: Timestamp,
+    now: Timestamp,
     limit: usize,
 ) -> Result<Option<SessionSummary>, Error> {
     if !path.is_file() {
@@ -86,7 +92,7 @@ pub fn read_session_summary(
     let rows = statement.query_map(params![project, limit as i64], read_branch)?;
     summary.branches = rows.collect::<Result<_, _>>()?;
     for branch in &mut summary.branches {
-        branch.titles = waiting_titles(&connection, &branch.branch)?;
+        read_decisions(&connection, branch, now)?;
     }
     let mut statement = connection.prepare(&format!(
         "SELECT name FROM names JOIN captures ON captures.id = capture_id WHERE {IS_IN_PROJECT} ORDER BY capture_id DESC LIMIT ?2"
@@ -104,20 +110,38 @@ pub fn read_session_summary(
 /// Whether a capture's session worked in the project or below it.
 const IS_IN_PROJECT: &str = "(cwd IS NOT NULL AND (cwd = ?1 OR substr(cwd, 1, length(?1) + 1) = ?1 || '/'))";
 
-/// The titles of what a branch adds, without what was merged, rejected or put off.
-fn waiting_titles(connection: &Connection, branch: &str) -> rusqlite::Result<Vec<String>> {
-    let mut decided = connection.prepare_cached("SELECT path FROM decisions WHERE branch = ?1")?;
-    let decided: Vec<String> = decided.query_map([branch], |row| row.get(0))?.collect::<Result<_, _>>()?;
-    let is_decided = |unit: &str| decided.iter().any(|path| knowledge::name::file_stem(path) == unit);
+/// Reads what was decided about a branch, and what of it waits.
+fn read_decisions(
+    connection: &Connection,
+    branch: &mut RecentBranch,
+    now: Timestamp,
+) -> rusqlite::Result<()> {
+    let mut statement = connection.prepare_cached(
+        "SELECT path, decision = 'rejected' FROM decisions
+         WHERE branch = ?1 AND (decision <> 'later' OR until_ms > ?2)",
+    )?;
+    let rows = statement.query_map(params![branch.branch, now.as_millisecond()], |row| {
+        Ok((row.get::<_, String>(0)?, row.get::<_, bool>(1)?))
+    })?;
+    let decided: Vec<(String, bool)> = rows.collect::<Result<_, _>>()?;
+    let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+    branch.rejected = count(decided.iter().filter(|(_, is_rejected)| *is_rejected).count());
+    let is_decided = |unit: &str| decided.iter().any(|(path, _)| knowledge::name::file_stem(path) == unit);
     let mut statement = connection.prepare_cached(
         "SELECT name, title FROM (
              SELECT name, title, capture_id FROM names UNION ALL SELECT unit, title, capture_id FROM additions
          ) WHERE title <> '' AND capture_id IN (SELECT id FROM captures WHERE branch = ?1) ORDER BY name",
     )?;
-    let rows =
-        statement.query_map([branch], |row| Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?)))?;
+    let rows = statement
+        .query_map([&branch.branch], |row| Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?)))?;
     let rows: Vec<(String, String)> = rows.collect::<Result<_, _>>()?;
-    Ok(rows.into_iter().filter(|(unit, _)| !is_decided(unit)).map(|(_, title)| title).collect())
+    let has_titles = !rows.is_empty();
+    branch.titles = rows.into_iter().filter(|(unit, _)| !is_decided(unit)).map(|(_, title)| title).collect();
+    branch.waiting = match has_titles {
+        true => count(branch.titles.len()),
+        false => branch.units.saturating_sub(count(decided.len())),
+    };
+    Ok(())
 }
 
 fn read_branch(row: &Row<'_>) -> rusqlite::Result<RecentBranch> {
@@ -128,6 +152,8 @@ fn read_branch(row: &Row<'_>) -> rusqlite::Result<RecentBranch> {
         branch: row.get("branch")?,
         units: row.get("units")?,
         titles: Vec::new(),
+        waiting: 0,
+        rejected: 0,
         pull_url: optional("pull_url"),
         pull_state: optional("pull_state"),
         finished: finished.and_then(|ms| Timestamp::from_millisecond(ms).ok()).unwrap_or_default(),
@@ -146,7 +172,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("queue.db");
         let now: Timestamp = "2026-11-20T12:00:00Z".parse().unwrap();
-        assert_eq!(read_session_summary(&path, Path::new("/p"), now, 5).unwrap(), None);
+        assert_eq!(read_session_summary(&path, Path::new("/p"), now, now, 5).unwrap(), None);
         let queue = Queue::open(&path).unwrap();
         for (number, cwd) in ["/p/shop/src", "/p/shopping", "/p/shop"].into_iter().enumerate() {
             let announcement = Announcement { cwd: Some(cwd.into()), ..announcement(&format!("s{number}")) };
@@ -167,7 +193,7 @@ mod tests {
             };
             queue.finish(&claim, &finish, now).unwrap();
         }
-        let summary = super::read_session_summary(&path, Path::new("/p/shop"), now, 5).unwrap().unwrap();
+        let summary = super::read_session_summary(&path, Path::new("/p/shop"), now, now, 5).unwrap().unwrap();
         let branches: Vec<_> =
             summary.branches.iter().map(|recent| (recent.branch.as_str(), recent.is_here)).collect();
         assert_eq!(branches, [("nugget/1", false), ("nugget/0", true)]);

@@ -29,6 +29,9 @@ pub struct FileChange {
     pub text: Option<String>,
     /// The reasons of all findings that touch it, in their order.
     pub reasons: Vec<String>,
+    /// The path of the change without which this one would lose text or leave a relation to nothing: of the file that
+    /// takes over what a removed one says.
+    pub part_of: Option<String>,
 }
 
 /// What the files are after all findings are carried out, by path. A file that stays as it is, is left out.
@@ -67,6 +70,8 @@ struct File<'a> {
     /// Where it is afterwards; `None` if it is removed.
     path: Option<String>,
     reasons: Vec<String>,
+    /// The file of which the change is a part.
+    part_of: Option<usize>,
 }
 
 impl<'a> Files<'a> {
@@ -81,6 +86,7 @@ impl<'a> Files<'a> {
                 document,
                 path: Some(observed.path.to_owned()),
                 reasons: Vec::new(),
+                part_of: None,
             });
         }
         Self { files, by_id, now }
@@ -147,8 +153,10 @@ impl<'a> Files<'a> {
     }
 
     fn merge(&mut self, from: &UnitId, into: &UnitId, reason: &str) {
+        let kept = self.by_id.get(into).copied();
         let Some(removed) = self.get(from) else { return };
         removed.path = None;
+        removed.part_of = kept;
         let (observed, document) = (removed.observed, removed.document.clone());
         self.edit(into, |kept, now| {
             add_text(kept, observed, from);
@@ -173,6 +181,7 @@ impl<'a> Files<'a> {
             links::point_to(&mut file.document, &file.observed.unit.id, from, into);
             if file.document != before && file.observed.unit.id != *into {
                 file.reasons.push(reason.to_owned());
+                file.part_of = kept;
             }
         }
     }
@@ -211,18 +220,25 @@ impl<'a> Files<'a> {
     }
 
     fn into_changes(self) -> Vec<FileChange> {
+        let paths: Vec<Option<String>> = self.files.iter().map(|file| file.path.clone()).collect();
         let mut changes = BTreeMap::new();
         for file in self.files {
             let old = file.observed.path;
             let is_moved = file.path.as_deref() != Some(old);
+            let part_of = file.part_of.and_then(|main| paths[main].clone());
             if is_moved {
-                let removed = FileChange { path: old.to_owned(), text: None, reasons: file.reasons.clone() };
+                let removed = FileChange {
+                    path: old.to_owned(),
+                    text: None,
+                    reasons: file.reasons.clone(),
+                    part_of: file.path.clone().or_else(|| part_of.clone()),
+                };
                 changes.insert(old.to_owned(), removed);
             }
             let Some(path) = file.path else { continue };
             if is_moved || file.document.as_str() != file.observed.text {
                 let text = Some(file.document.as_str().to_owned());
-                changes.insert(path.clone(), FileChange { path, text, reasons: file.reasons });
+                changes.insert(path.clone(), FileChange { path, text, reasons: file.reasons, part_of });
             }
         }
         changes.into_values().collect()

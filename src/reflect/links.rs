@@ -31,8 +31,8 @@ pub(crate) fn add(document: &mut Document, link: &NewLink<'_>, now: Timestamp) {
     replace(document, entries);
 }
 
-/// Removes the links to a unit.
-pub(crate) fn remove(document: &mut Document, to: &UnitId) {
+/// Removes a unit file's relations to another unit.
+pub fn remove(document: &mut Document, to: &UnitId) {
     let kept = entries(document).into_iter().filter(|entry| target(entry) != Some(to.as_str())).collect();
     replace(document, kept);
 }

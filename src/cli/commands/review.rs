@@ -230,6 +230,8 @@ impl Review {
             "domain": unit.map(|unit| &unit.domain),
             "action": render::action_word(item.action),
             "replaces": item.replaces,
+            "removes": item.removes().collect::<Vec<_>>(),
+            "before": item.before(),
             "reasons": item.reasons,
             "confidence": unit.map(|unit| unit.confidence),
             "description": unit.and_then(|unit| unit.description.as_deref()),
@@ -270,10 +272,15 @@ impl Review {
         self.finish(render::MERGED, reviewed, as_json)
     }
 
-    /// The item's text after the person has edited it.
+    /// The item's text after the person has edited it. To leave the editor without a change is no consent to a merge.
     fn edited(&self, item: &Item) -> Result<String, CliError> {
         let text = self.inbox.text_to_edit(item)?;
-        editor::edit_unit(&text, &item.path, "nothing was merged", |_| None)
+        let edited = editor::edit_unit(&text, &item.path, "nothing was merged", |_| None)?;
+        if edited == text {
+            return Err(CliError::new("the text was not changed, so nothing was merged")
+                .hint(format!("merge it as it is: nugget review merge {}", item.id)));
+        }
+        Ok(edited)
     }
 
     fn waiting_for<T, E>(&self, what: &str, work: impl FnOnce() -> Result<T, E>) -> Result<T, E> {

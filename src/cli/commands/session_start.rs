@@ -98,8 +98,8 @@ fn greeting(context: &Context, config: &Config, input: HookInput) -> Option<Hook
     let spooled = take_in_spooled(&places, &brain);
     let project = Project::detect(&folder);
     let now = Timestamp::now();
-    let summary =
-        queue::read_session_summary(&places.queue(), &project.root, now - FAILURES_WITHIN, 4 * BRANCHES_MAX);
+    let since = now - FAILURES_WITHIN;
+    let summary = queue::read_session_summary(&places.queue(), &project.root, since, now, 4 * BRANCHES_MAX);
     let summary = summary.ok().flatten().unwrap_or_default();
     let compacted = is_compacted.then_some(&input);
     let code = CodeContext::new(&brain, &project.root, now);
@@ -203,7 +203,7 @@ fn recall_memories(
     Some(memories::recall::render(&found.ok()?, room, tokens_max))
 }
 
-/// The latest branches that are neither merged nor closed, newest first.
+/// The latest branches of which something waits, and that are neither merged nor closed; newest first.
 fn waiting_for_review<'g>(brain: &Brain, summary: &'g SessionSummary) -> Vec<&'g RecentBranch> {
     if summary.branches.is_empty() {
         return Vec::new();
@@ -216,7 +216,8 @@ fn waiting_for_review<'g>(brain: &Brain, summary: &'g SessionSummary) -> Vec<&'g
             .as_ref()
             .is_ok_and(|repository| repository.is_merged(&proposal.branch).is_ok_and(|merged| !merged)),
     };
-    summary.branches.iter().take(BRANCHES_MAX).filter(waits).collect()
+    let recent = summary.branches.iter().take(BRANCHES_MAX);
+    recent.filter(|proposal| proposal.waiting > 0).filter(waits).collect()
 }
 
 /// The result of the last session in this project and what waits for review, for the person.
@@ -231,7 +232,7 @@ fn describe_last_session(
     let (ago, units) = (age(last.finished, now), counted(last.units.into(), "unit"));
     let head = format!("The last session here ({ago} ago) proposed {units}");
     let state = match last.pull_state.as_deref() {
-        Some("merged") => "merged",
+        Some("merged") if last.rejected == 0 => "merged",
         Some("closed") => "rejected",
         _ if waiting.contains(&last) => {
             let place = last.pull_url.as_deref().map(|url| format!(", or {}", one_line(url, 200)));
@@ -250,15 +251,10 @@ fn describe_last_session(
 /// What other sessions have put up for review.
 fn describe_waiting(waiting: &[&RecentBranch]) -> Option<String> {
     let newest = waiting.first()?;
-    let units: u64 = waiting.iter().map(|proposal| waiting_units(proposal)).sum();
+    let units: u64 = waiting.iter().map(|proposal| u64::from(proposal.waiting)).sum();
     let wait = if units == 1 { "waits" } else { "wait" };
     let titles = quote_titles(&newest.titles);
     Some(format!("{} {wait} for your review{titles} (nugget review).", counted(units, "unit")))
-}
-
-/// How many units of a branch nothing was decided about.
-fn waiting_units(branch: &RecentBranch) -> u64 {
-    if branch.titles.is_empty() { u64::from(branch.units) } else { branch.titles.len() as u64 }
 }
 
 /// The first titles, for the person alone: what is not reviewed is not told to the model.
@@ -290,7 +286,7 @@ fn render_context(
     let mut shown = Vec::new();
     let mut footer = String::new();
     if let Some(newest) = waiting.first() {
-        let units: u64 = waiting.iter().map(|proposal| waiting_units(proposal)).sum();
+        let units: u64 = waiting.iter().map(|proposal| u64::from(proposal.waiting)).sum();
         let place = one_line(newest.pull_url.as_deref().unwrap_or(&newest.branch), 200);
         let more = if waiting.len() == BRANCHES_MAX { " or more" } else { "" };
         footer.push_str(&format!(

@@ -5,6 +5,7 @@ mod team;
 mod view;
 mod watch;
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use actors::BrainView;
@@ -16,7 +17,8 @@ use brain::{Brain, Config, Files as _, StatePaths};
 use index::IndexStatus;
 use jiff::{SignedDuration, Timestamp};
 use queue::{
-    BUDGET_SPAN, Budget, Capture, FileLocks, GuardTally, PullState, Queue, Spool, Stage, State, Tally,
+    BUDGET_SPAN, Budget, Capture, Decision, FileLocks, GuardTally, PullState, Queue, Spool, Stage, State,
+    Tally,
 };
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -173,6 +175,9 @@ struct Review {
     /// How many units were put off.
     #[serde(skip)]
     put_off: usize,
+    /// How many of its files were rejected.
+    #[serde(skip)]
+    rejected: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -302,6 +307,12 @@ impl Status {
     /// Reads the reviews of the captures, except where git cannot tell, and what waits on other branches.
     fn read_reviews(&mut self, brain: &Brain, queue: Option<&Queue>) {
         let Ok(repository) = open_repository(brain) else { return };
+        let mut rejected: BTreeMap<String, usize> = BTreeMap::new();
+        for decided in queue.and_then(|queue| queue.decisions().ok()).unwrap_or_default() {
+            if let Decision::Rejected { .. } = decided.decision {
+                *rejected.entry(decided.branch).or_default() += 1;
+            }
+        }
         let review = |capture: &Capture| {
             let branch = capture.branch.clone()?;
             let state = match (capture.pull_state, repository.is_merged(&branch)) {
@@ -311,7 +322,8 @@ impl Status {
                 (None, Err(git::Error::NoSuchBranch { .. })) => ReviewState::Gone,
                 (None, Err(_)) => return None,
             };
-            Some(Review { capture: capture.id, branch, state, titles: Vec::new(), put_off: 0 })
+            let rejected = rejected.get(&branch).copied().unwrap_or_default();
+            Some(Review { capture: capture.id, branch, state, titles: Vec::new(), put_off: 0, rejected })
         };
         let is_done = |capture: &&Capture| capture.state == State::Done && capture.branch.is_some();
         self.reviews = self.captures.iter().filter(is_done).filter_map(review).collect();
@@ -329,6 +341,7 @@ impl Status {
                     state: ReviewState::Waiting,
                     titles: vec![title],
                     put_off: 0,
+                    rejected: 0,
                 }),
             }
         }

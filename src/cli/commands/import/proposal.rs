@@ -82,16 +82,20 @@ pub(super) struct NoteKeys {
 }
 
 impl NoteKeys {
-    /// Reads the front matter. One that no unit could have says nothing.
+    /// Reads the front matter. A key that no unit could have so is left out.
     pub(super) fn read(raw: &str) -> Self {
         let Ok(document) = Document::parse(raw) else { return Self::default() };
-        let Ok(unit) = document.unit("note.md") else { return Self::default() };
+        let is_possible = |key: &str, value: &Value| {
+            Document::compose(&[("type", "note".into()), (key, value.clone())], "").unit("note.md").is_ok()
+        };
         let kept = ["scope", "alternatives", "stale_after"].into_iter().filter_map(|key| {
-            let mut value = document.get(key).filter(|value| !value.is_null())?;
+            let mut value = document.get(key).filter(|value| !value.is_null() && is_possible(key, value))?;
             clean_strings(&mut value);
             Some((key, value))
         });
-        Self { kept: kept.collect(), is_enforced: unit.enforce.is_some() }
+        let enforce = document.get("enforce").filter(|value| !value.is_null());
+        let is_enforced = enforce.is_some_and(|value| is_possible("enforce", &value));
+        Self { kept: kept.collect(), is_enforced }
     }
 }
 

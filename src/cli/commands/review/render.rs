@@ -2,9 +2,10 @@
 
 use actors::review::{Action, Item, NotMerged, Reviewed};
 use jiff::Timestamp;
-use knowledge::{Document, text};
+use knowledge::{Document, Enforce, Relation, Scope, Unit, text};
 use queue::EvidenceLine;
 use ratatui::style::{Color, Style};
+use similar::{ChangeTag, TextDiff};
 
 use crate::output::{self, Line, Part, age, counted, safe, wrap};
 
@@ -15,6 +16,8 @@ pub(super) const WARN: Style = Style::new().fg(Color::Yellow);
 /// How many lines of evidence are shown, and how much of each.
 const EVIDENCE_MAX: usize = 6;
 const EXCERPT_CHARS_MAX: usize = 600;
+/// How many unchanged lines are shown around a changed one.
+const CONTEXT_LINES: usize = 2;
 
 /// What an item does, in a word for JSON.
 pub(super) fn action_word(action: Action) -> &'static str {
@@ -50,13 +53,18 @@ pub(super) fn remarks(item: &Item, now: Timestamp) -> Vec<String> {
     let mut remarks: Vec<String> = item.reasons.iter().map(|reason| safe(reason)).collect();
     match item.action {
         Action::Adds => {}
-        Action::Completes if item.is_edit() => remarks.push("changes a unit that you have".to_owned()),
+        Action::Completes if item.is_edit() || item.is_reflection() => {
+            remarks.push("changes a unit that you have".to_owned())
+        }
         Action::Completes => remarks.push("adds to a unit that you have".to_owned()),
         Action::Retires => remarks.push("marks a unit that you have as replaced".to_owned()),
         Action::Removes => remarks.push("removes this unit".to_owned()),
     }
     if !item.replaces.is_empty() {
         remarks.push(format!("replaces {}", safe(&item.replaces.join(", "))));
+    }
+    if item.action != Action::Removes {
+        remarks.extend(item.removes().map(|path| format!("removes {}", safe(path))));
     }
     if item.has_conflict {
         remarks.push("your main branch has changed it since: `edit` combines both".to_owned());
@@ -136,6 +144,17 @@ pub(super) fn unit(item: &Item, evidence: &[EvidenceLine], width: usize, now: Ti
     for remark in remarks(item, now) {
         lines.extend(wrap(&remark, width).into_iter().map(|row| Line::from(Part::styled(row, WARN))));
     }
+    for fact in item.unit.as_ref().map(front_matter).unwrap_or_default() {
+        lines.extend(dim(&safe(&fact)));
+    }
+    let changes = item.before().map(|before| changes(&before, &item.text, width)).unwrap_or_default();
+    if !changes.is_empty() {
+        lines.push(Line::default());
+        lines.push(Line::from(Part::styled("Changes:", BOLD)));
+        lines.extend(changes);
+        lines.push(Line::default());
+        lines.push(Line::from(Part::styled("As it would read:", BOLD)));
+    }
     lines.push(Line::default());
     lines.extend(body(item, width));
     // Most units quote their evidence already.
@@ -157,6 +176,55 @@ pub(super) fn unit(item: &Item, evidence: &[EvidenceLine], width: usize, now: Ti
         }
         if evidence.len() > EVIDENCE_MAX {
             lines.push(Line::from(Part::styled(format!("and {} more", evidence.len() - EVIDENCE_MAX), DIM)));
+        }
+    }
+    lines
+}
+
+/// What of a unit's front matter decides where it is shown and what it does.
+fn front_matter(unit: &Unit) -> Vec<String> {
+    let lines_of = |value: &Scope| {
+        let yaml = serde_yaml::to_string(value).unwrap_or_default();
+        yaml.lines().collect::<Vec<_>>().join(", ")
+    };
+    let related = unit.related.iter().map(|related| {
+        let is_special = related.relation != Relation::OftenCombinedWith;
+        let relation = is_special.then(|| related.relation.to_string());
+        let about: Vec<String> = relation.into_iter().chain(related.reason.clone()).collect();
+        match about.is_empty() {
+            true => related.id.to_string(),
+            false => format!("{} ({})", related.id, about.join(": ")),
+        }
+    });
+    let facts = [
+        ("status", unit.status.clone().unwrap_or_default()),
+        ("stale after", unit.stale_after.map(|time| time.to_string()).unwrap_or_default()),
+        ("enforce", unit.enforce.map(|Enforce::Hold| "hold".to_owned()).unwrap_or_default()),
+        ("scope", unit.scope.iter().map(lines_of).collect::<Vec<_>>().join("; ")),
+        ("instead of", unit.alternatives.join("; ")),
+        ("related", related.collect::<Vec<_>>().join(", ")),
+    ];
+    let facts = facts.into_iter().filter(|(_, value)| !value.is_empty());
+    facts.map(|(name, value)| format!("{name}: {value}")).collect()
+}
+
+/// The lines that differ, with some around them, as in a patch.
+fn changes(before: &str, after: &str, width: usize) -> Vec<Line> {
+    let (before, after) = (safe(before), safe(after));
+    let diff = TextDiff::from_lines(before.as_str(), after.as_str());
+    let mut lines = Vec::new();
+    for group in diff.grouped_ops(CONTEXT_LINES) {
+        if !lines.is_empty() {
+            lines.push(Line::from(Part::styled("…", DIM)));
+        }
+        for change in group.iter().flat_map(|op| diff.iter_changes(op)) {
+            let (mark, style) = match change.tag() {
+                ChangeTag::Delete => ("- ", Style::new().fg(Color::Red)),
+                ChangeTag::Insert => ("+ ", Style::new().fg(Color::Green)),
+                ChangeTag::Equal => ("  ", DIM),
+            };
+            let rows = wrap_indented(change.value().trim_end(), width.saturating_sub(2).max(20));
+            lines.extend(rows.into_iter().map(|row| Line::from(Part::styled(format!("{mark}{row}"), style))));
         }
     }
     lines

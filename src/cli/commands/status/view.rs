@@ -319,7 +319,14 @@ impl Status {
                             (waiting, _) => format!("{} to review{pull}", counted(waiting, "unit")),
                         }
                     }
-                    Some(ReviewState::Merged) => format!("{units}, merged{pull}"),
+                    Some(ReviewState::Merged) => {
+                        let rejected = review.map_or(0, |review| review.rejected as u64);
+                        match u64::from(capture.units).saturating_sub(rejected) {
+                            _ if rejected == 0 => format!("{units}, merged{pull}"),
+                            0 => format!("{units}, rejected{pull}"),
+                            merged => format!("{units}: {merged} merged, {rejected} rejected{pull}"),
+                        }
+                    }
                     Some(ReviewState::Closed) => format!("{units}, rejected{pull}"),
                     Some(ReviewState::Gone) => format!("{units}, branch deleted"),
                     None => match &capture.branch {
@@ -573,6 +580,7 @@ mod tests {
             state,
             titles: vec![format!("Unit of capture {capture}"), "Never \u{1b}[31mtrust a title".to_owned()],
             put_off: 0,
+            rejected: 0,
         };
         let actor = |name: &str, state: &str, mailbox, restarts, error: Option<&str>| ActorReport {
             name: name.to_owned(),
