@@ -101,6 +101,24 @@ fn a_note_is_committed_linked_and_found() {
 }
 
 #[test]
+fn a_note_is_read_from_a_pipe_and_removed_by_its_whole_id() {
+    let sandbox = Sandbox::with_brain();
+    let piped = |arguments: &[&str], text: &str| {
+        let output = sandbox.run_with_input(arguments, text.as_bytes());
+        assert!(output.status.success(), "{output:?}");
+    };
+    piped(&["note", "add", "Deploy steps"], "# Deploy steps\n\nFirst the database.\n");
+    let text = sandbox.git(&["show", "HEAD:domains/general/notes/deploy-steps.md"]);
+    assert_eq!(text.matches("# Deploy steps").count(), 1, "{text}");
+    piped(&["note", "edit", "deploy-steps"], "First the queue.\n");
+    assert!(sandbox.ok(["note", "show", "deploy"]).contains("First the queue."));
+    let error = fails(&sandbox, 2, &["note", "rm", "deploy"]);
+    assert!(error.contains("\"deploy\" is only the beginning of an id: deploy-steps"), "{error}");
+    sandbox.ok(["note", "rm", "deploy steps"]);
+    fails(&sandbox, 3, &["note", "show", "deploy-steps"]);
+}
+
+#[test]
 fn a_note_waits_for_review_where_it_cannot_be_committed() {
     let sandbox = Sandbox::with_brain();
     sandbox.ok(["note", "add", "One", "--content", "first"]);

@@ -468,5 +468,5 @@ fn config_names_where_sessions_are_sent() {
     let rules = reader(&[("ANTHROPIC_API_KEY", KEY), ("NUGGET_EXTRACT_BACKEND", "heuristic")]);
     assert_eq!(rules, "rules; nothing leaves this machine");
     let empty = sandbox.ok(["spend"]);
-    assert!(empty.starts_with("no model was called in the last 7 days\n"), "{empty}");
+    assert!(empty.starts_with("nothing was spent in the last 7 days\n"), "{empty}");
 }

@@ -11,6 +11,7 @@ use serde::Serialize;
 
 use crate::Session;
 use crate::error::Error;
+use crate::project;
 use crate::record::{MessageId, MessageKind};
 use crate::records::{Derivation, any_word};
 use crate::sessions::{COLUMNS, read_session, time};
@@ -69,6 +70,13 @@ pub struct Memory {
     pub updated: Timestamp,
     /// How many topics of sessions say the same, with this one.
     pub times: u64,
+}
+
+impl Memory {
+    /// The project's name: of the repository, not of its work tree.
+    pub fn project_name(&self) -> &str {
+        project::name_of(&self.project)
+    }
 }
 
 /// Which memories are wanted. Of those that say the same, only the newest.

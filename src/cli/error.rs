@@ -146,7 +146,9 @@ fn code_and_hint(error: &(dyn Error + 'static)) -> (u8, Option<String>) {
             notes::Error::NoFact { .. } => {
                 hint(MISSING, "`nugget list --type fact` shows all; one on a branch has to be merged first")
             }
-            notes::Error::Ambiguous { .. } => hint(USAGE, "name it by its id"),
+            notes::Error::Ambiguous { .. } | notes::Error::NotWhole { .. } => {
+                hint(USAGE, "name it by its whole id")
+            }
             notes::Error::NotANote { id, .. } => {
                 hint(USAGE, &format!("`nugget edit {id}` and `nugget rm {id}` are for units of other types"))
             }

@@ -11,6 +11,14 @@ pub enum Error {
         /// What was asked for.
         name: String,
     },
+    /// It is only the beginning of an id.
+    #[error("{name:?} is only the beginning of an id: {id}")]
+    NotWhole {
+        /// What was asked for.
+        name: String,
+        /// The id.
+        id: UnitId,
+    },
     /// No fact has this key.
     #[error("no fact has the key {key:?}")]
     NoFact {

@@ -96,7 +96,8 @@ pub fn relative_gain(before: &[Vec<f64>], after: &[Vec<f64>]) -> (f64, [f64; 2])
 
 /// The mean of the values at the drawn positions.
 fn mean_at(values: &[f64], drawn: &[usize]) -> f64 {
-    drawn.iter().map(|&at| values[at]).sum::<f64>() / drawn.len().max(1) as f64
+    // An empty sum is -0.
+    if drawn.is_empty() { 0.0 } else { drawn.iter().map(|&at| values[at]).sum::<f64>() / drawn.len() as f64 }
 }
 
 /// A statistic of all questions, and its interval over resampled questions.

@@ -85,8 +85,9 @@ impl CaptureSessionArgs {
     pub(crate) fn run(self, context: &Context) -> Result<ExitCode, CliError> {
         // nugget's own model calls must not be captured, nor sessions of users who opted out.
         if brain::config::is_disabled() {
-            if self.transcript.is_none() {
-                let _ = decline(context);
+            match &self.transcript {
+                None => drop(decline(context)),
+                Some(_) => output::note("NUGGET_DISABLE is set: nothing is captured"),
             }
             return Ok(ExitCode::SUCCESS);
         }

@@ -201,7 +201,7 @@ fn head(memory: &Memory, with_project: bool, now: Timestamp) -> String {
     let mut head =
         format!("{} · {} ago · session {}", memory.id, age(memory.at, now), short(&memory.session));
     if with_project {
-        head.push_str(&format!(" · {}", safe(&memory.project)));
+        head.push_str(&format!(" · {}", safe(memory.project_name())));
     }
     if memory.times > 1 {
         head.push_str(&format!(" · found {} times", memory.times));

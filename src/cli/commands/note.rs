@@ -141,7 +141,7 @@ struct EditArgs {
     /// The note, by its id or title
     #[arg(value_name = "NOTE", add = clap_complete::ArgValueCompleter::new(completions::notes))]
     note: String,
-    /// The new text; without any change your editor opens
+    /// The new text; without any change stdin is read, or your editor opens
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
     content: Option<String>,
     /// The new title; the id stays
@@ -243,11 +243,7 @@ impl AddArgs {
                 let below = edited.strip_prefix(template.trim_end()).unwrap_or(&edited);
                 below.trim().to_owned()
             }
-            None => {
-                let mut bytes = Vec::new();
-                std::io::stdin().lock().take(INPUT_BYTES_MAX).read_to_end(&mut bytes)?;
-                String::from_utf8_lossy(&bytes).into_owned()
-            }
+            None => read_input()?,
         };
         let new = NewNote {
             tags: self.tags,
@@ -272,6 +268,13 @@ impl AddArgs {
         let said = format!("noted: {} ({})", safe(&title), id);
         print_written(&said, &written, json!({ "id": id, "path": path }), self.json)
     }
+}
+
+/// What stands in standard input.
+fn read_input() -> Result<String, CliError> {
+    let mut bytes = Vec::new();
+    std::io::stdin().lock().take(INPUT_BYTES_MAX).read_to_end(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 impl LinkArgs {
@@ -314,7 +317,12 @@ impl EditArgs {
         let tags = (!self.tags.is_empty()).then_some(self.tags);
         let mut edit = Edit { title: self.title, content: self.content, tags };
         let mut before: Option<String> = None;
-        if edit.title.is_none() && edit.content.is_none() && edit.tags.is_none() {
+        let mut has_change = edit.title.is_some() || edit.content.is_some() || edit.tags.is_some();
+        if !has_change && !std::io::stdin().is_terminal() {
+            edit.content = Some(read_input()?).filter(|text| !text.trim().is_empty());
+            has_change = edit.content.is_some();
+        }
+        if !has_change {
             let notebook = read(context)?;
             let note = notebook.find_note(&self.note)?;
             let text = content(&note.unit).to_owned() + "\n";
@@ -430,7 +438,9 @@ impl SearchArgs {
         }
         let mut text = String::new();
         for unit in &answer.units {
-            text.push_str(&format!("{}  ({})\n", safe(&unit.title), safe(unit.id.as_str())));
+            let status =
+                unit.status.as_deref().map(|status| format!(", {}", safe(status))).unwrap_or_default();
+            text.push_str(&format!("{}  ({}{status})\n", safe(&unit.title), safe(unit.id.as_str())));
             if !unit.summary.is_empty() {
                 text.push_str(&format!("  {}\n", safe(&unit.summary)));
             }
@@ -463,7 +473,14 @@ impl RmArgs {
         let ((removed, unlinked), written) = change(context, &message, |notebook, now| {
             let (mut removed, mut unlinked) = (Vec::new(), 0);
             for name in &self.notes {
-                let id = notebook.find_note(name)?.unit.id.clone();
+                let unit = &notebook.find_note(name)?.unit;
+                // The beginning of an id is enough to look at a note, and too little to remove it.
+                let is_whole =
+                    unit.id.as_str() == name || unit.title.to_lowercase() == name.trim().to_lowercase();
+                let id = unit.id.clone();
+                if !is_whole {
+                    return Err(notes::Error::NotWhole { name: name.clone(), id });
+                }
                 // One may be named twice.
                 if !removed.contains(&id) {
                     removed.push(id);

@@ -39,16 +39,23 @@ impl RetryArgs {
         places.create()?;
         let queue = Queue::open(&places.queue())?;
         let capture = self.capture.as_deref().map(|given| lookup::capture(&queue, given)).transpose()?;
-        let capture = capture.map(|capture| capture.id);
         let count = match self.handed_over {
             true => queue.upload_again(Timestamp::now())?,
-            false => queue.retry(capture)?,
+            false => queue.retry(capture.as_ref().map(|capture| capture.id))?,
         };
         ensure_worker(&places, &brain)?;
         if self.json {
-            return output::print_json(&json!({ "capture": capture, "queued": count }));
+            return output::print_json(
+                &json!({ "capture": capture.map(|capture| capture.id), "queued": count }),
+            );
         }
         output::print(&match count {
+            0 if let Some(capture) = capture.filter(|capture| capture.state.is_final()) => {
+                format!(
+                    "nothing was queued: capture {} has not failed, it is {}\n",
+                    capture.id, capture.state
+                )
+            }
             0 if self.handed_over => "nothing was handed over within 7 days\n".to_owned(),
             0 => "no capture has failed; captures that wait for a retry are tried now\n".to_owned(),
             count => format!("queued {} again\n", counted(count as u64, "capture")),

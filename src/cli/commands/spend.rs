@@ -79,7 +79,7 @@ impl SpendArgs {
         });
         let span = if self.days == 1 { "24 hours".to_owned() } else { format!("{} days", self.days) };
         let mut text = if days.is_empty() {
-            format!("no model was called in the last {span}\n")
+            format!("nothing was spent in the last {span}\n")
         } else {
             output::table(&["day (UTC)", "calls", "tokens", "dollars", "model"], rows)
         };
