@@ -61,6 +61,8 @@ pub struct Item {
     pub text: String,
     /// Whether the default branch has changed the same part of the file, so that the text is the branch's alone.
     pub has_conflict: bool,
+    /// Whether the default branch has removed the file since.
+    pub is_gone: bool,
     /// If it was put off, until when.
     pub later: Option<Timestamp>,
     /// Why a reflection pass proposes it.
@@ -737,6 +739,7 @@ fn items_of(
         unit: parse(content).and_then(|document| document.unit(path).ok()),
         text: String::from_utf8_lossy(content).into_owned(),
         has_conflict: false,
+        is_gone: false,
         later: put_off(decisions, &branch.name, path, now),
         reasons: reflected.get(path).map(|file| file.reasons.clone()).unwrap_or_default(),
         files: Vec::new(),
@@ -763,7 +766,8 @@ fn items_of(
             Some(_) => Action::Completes,
         };
         let undecided = item(action, &file.path, &content);
-        items.push(Item { has_conflict, files: vec![file], ..undecided });
+        let is_gone = has_conflict && repository.read_at(tip, &file.path)?.is_none();
+        items.push(Item { has_conflict, is_gone, files: vec![file], ..undecided });
     }
     for (path, base) in repository.branch_removals(&branch.name)? {
         let is_decided = decisions.is_decided(&branch.name, &path);

@@ -562,6 +562,7 @@ fn a_remote_other_than_github_gets_the_brain() {
     let url = format!("file://{}", bare.display());
     let printed = sandbox.ok(["init", "--path", brain.to_str().unwrap(), "--remote", &url]);
     assert!(printed.contains("pushed `main` to `origin`"), "{printed}");
+    assert_eq!(sandbox.git(&["rev-parse", "--abbrev-ref", "main@{upstream}"]), "origin/main\n");
     assert_eq!(git(&bare, &["rev-parse", "main"]), sandbox.git(&["rev-parse", "main"]));
     let printed = sandbox.ok(["init", "--path", brain.to_str().unwrap(), "--remote", &url]);
     assert!(printed.contains("nothing was changed"), "{printed}");

@@ -347,6 +347,19 @@ fn two_branches_complete_one_unit_and_a_conflict_is_left_to_edit() {
     sandbox.ok(["review", "edit", "pools"]);
     assert!(sandbox.git(&["show", &format!("main:{path}")]).contains("\nBound all of them.\n"));
     assert_eq!(branches(&sandbox.brain()), "");
+
+    // A unit that is gone from the default branch is brought back only by who changes its text.
+    propose_edit(&sandbox, "nugget/four", path, &unit(4, "Bound each of them."));
+    sandbox.git(&["rm", "-q", path]);
+    sandbox.git(&["commit", "-qm", "not any more"]);
+    assert!(sandbox.ok(["review"]).contains("your main branch has removed it since"));
+    let error = fails(&sandbox, 1, &["review", "merge", "--all"]);
+    assert!(error.contains("nugget review reject four/pools leaves it removed"), "{error}");
+    sandbox.variables.push(("EDITOR".into(), "true".into()));
+    let error = fails(&sandbox, 1, &["review", "edit", "pools"]);
+    assert!(error.contains("nugget review reject four/pools leaves your main branch as it is"), "{error}");
+    sandbox.ok(["review", "reject", "pools"]);
+    assert_eq!((branches(&sandbox.brain()), units(&sandbox.brain())), (String::new(), Vec::new()));
 }
 
 #[test]

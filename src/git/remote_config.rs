@@ -123,6 +123,23 @@ impl Repository {
         Ok(true)
     }
 
+    /// Makes the remote's branch the upstream of the default branch, so that `git pull` and `git push` need no arguments.
+    /// An upstream that is set stays. The remote must have been fetched or pushed to.
+    ///
+    /// # Errors
+    /// [`Error::ConfigurationLocked`], those of [`default_branch`](Self::default_branch), and those of git.
+    pub fn set_upstream(&self, remote: &Remote) -> Result<(), Error> {
+        let git = self.git()?;
+        let branch = self.default_branch_of(&git)?.name;
+        let is_set = git.config_snapshot().string(&format!("branch.{branch}.merge")).is_some();
+        if is_set {
+            return Ok(());
+        }
+        let upstream = format!("--set-upstream-to={}/{branch}", remote.name);
+        let lock = git.common_dir().join("config.lock");
+        self.write_configuration(&git, &["branch".to_owned(), "--quiet".to_owned(), upstream, branch], &lock)
+    }
+
     /// Runs git to write its configuration. git does not wait for its own lock, so this tries again.
     fn write_configuration(
         &self,

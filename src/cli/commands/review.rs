@@ -239,6 +239,7 @@ impl Review {
             "text": item.text,
             "evidence": evidence,
             "changed_on_main": item.has_conflict,
+            "removed_on_main": item.is_gone,
             "session": item.session,
             "project": render::project(item),
             "ended": item.time,
@@ -277,8 +278,11 @@ impl Review {
         let text = self.inbox.text_to_edit(item)?;
         let edited = editor::edit_unit(&text, &item.path, "nothing was merged", |_| None)?;
         if edited == text {
-            return Err(CliError::new("the text was not changed, so nothing was merged")
-                .hint(format!("merge it as it is: nugget review merge {}", item.id)));
+            let hint = match item.has_conflict {
+                true => format!("nugget review reject {} leaves your main branch as it is", item.id),
+                false => format!("merge it as it is: nugget review merge {}", item.id),
+            };
+            return Err(CliError::new("the text was not changed, so nothing was merged").hint(hint));
         }
         Ok(edited)
     }

@@ -66,7 +66,9 @@ pub(super) fn remarks(item: &Item, now: Timestamp) -> Vec<String> {
     if item.action != Action::Removes {
         remarks.extend(item.removes().map(|path| format!("removes {}", safe(path))));
     }
-    if item.has_conflict {
+    if item.is_gone {
+        remarks.push("your main branch has removed it since: `edit` brings it back".to_owned());
+    } else if item.has_conflict {
         remarks.push("your main branch has changed it since: `edit` combines both".to_owned());
     }
     if let Some(until) = item.later {
@@ -300,6 +302,10 @@ pub(super) fn describe_not_merged(item: &Item, why: &NotMerged) -> (String, Stri
         NotMerged::Conflict if item.action == Action::Removes => (
             "your main branch has changed it since".to_owned(),
             format!("read it again, then reject this and remove it anew: nugget review reject {id}"),
+        ),
+        NotMerged::Conflict if item.is_gone => (
+            "your main branch has removed it since".to_owned(),
+            format!("nugget review reject {id} leaves it removed; edit brings it back"),
         ),
         NotMerged::Conflict => (
             "your main branch has changed the same lines".to_owned(),
