@@ -15,13 +15,11 @@ use notes::{FileChange, Notebook};
 use queue::{Branch, Decision, Queue};
 
 use crate::failure::error_chain;
-use crate::review::{Combined, EDIT_BRANCH_PREFIX, combine, new_units, without_links};
+use crate::review::{Combined, EDIT_BRANCH_PREFIX, UNITS_FOLDER, combine, new_units, without_links};
 use crate::setup::Setup;
 
 /// The beginning of the name of the branch with what agents wrote; the machine's name follows.
 const AGENTS_BRANCH_PREFIX: &str = "nugget/notes-";
-/// Where notes are.
-const FOLDER: &str = "domains";
 /// How long another process may hold the repository.
 const LOCK_PATIENCE: Duration = Duration::from_secs(30);
 /// How many branches of agents are tried: one may be checked out, or left at the remote.
@@ -277,7 +275,7 @@ impl NoteStore {
             Some((known, notebook)) if known == commit => notebook,
             Some((known, mut notebook)) => {
                 for path in
-                    repository.paths_between(known, commit, FOLDER)?.iter().filter(|path| is_unit(path))
+                    repository.paths_between(known, commit, UNITS_FOLDER)?.iter().filter(|path| is_unit(path))
                 {
                     notebook.refresh(path, text(path)?);
                 }
@@ -285,7 +283,9 @@ impl NoteStore {
             }
             None => {
                 let mut files = Vec::new();
-                for path in repository.paths_under(commit, FOLDER)?.into_iter().filter(|path| is_unit(path)) {
+                for path in
+                    repository.paths_under(commit, UNITS_FOLDER)?.into_iter().filter(|path| is_unit(path))
+                {
                     files.extend(text(&path)?.map(|text| (path, text)));
                 }
                 Notebook::new(files)
@@ -374,7 +374,7 @@ fn bring_up_to_date(
         .map(|file| &file.path)
         .chain(removals.iter().map(|(path, _)| path))
         .any(|path| rejected.contains(path));
-    if repository.contains(tip, base)? && !has_rejected {
+    if repository.contains(tip, base)? && !has_rejected || repository.brings_others(tip, base)? {
         return Ok(tip);
     }
     let (mut files, mut removes) = (Vec::new(), Vec::new());

@@ -10,7 +10,7 @@ use std::path::Path;
 use git::{BranchFile, CommitId, Lock, MergedText, PendingBranch, Repository};
 use jiff::Timestamp;
 use knowledge::name::file_stem;
-use knowledge::{Document, Unit, UnitId, is_edited_copy, text};
+use knowledge::{Document, Unit, UnitId, is_edited_copy, name, text};
 use queue::{Capture, Decision, EvidenceLine, FileDecision, Ledger, PullState, Queue};
 
 use crate::reflection_message::{REFLECTION_BRANCH_PREFIX, ReflectedFile, reflected_files};
@@ -20,6 +20,9 @@ pub use crate::review_remote::{FinishedBranch, NotMerged, ReviewError};
 
 /// The beginning of the name of a branch that a person's edit or removal of units makes.
 pub const EDIT_BRANCH_PREFIX: &str = "nugget/edit-";
+
+/// Where units are.
+pub(crate) const UNITS_FOLDER: &str = "domains";
 
 /// What an item does to the brain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,6 +66,8 @@ pub struct Item {
     pub has_conflict: bool,
     /// Whether the default branch has removed the file since.
     pub is_gone: bool,
+    /// Whether it is a new unit, and the default branch has another one at its path.
+    pub is_taken: bool,
     /// If it was put off, until when.
     pub later: Option<Timestamp>,
     /// Why a reflection pass proposes it.
@@ -305,6 +310,8 @@ impl Inbox {
         now: Timestamp,
     ) -> Result<Reviewed, ReviewError> {
         let mut remote = ReviewRemote::connect(&self.repository, &self.queue, &self.settings)?;
+        // What was merged at the remote meanwhile cannot be rejected any more.
+        remote.try_fetch()?;
         let mut reviewed = Reviewed::default();
         let decision = Decision::Rejected { because: because.map(str::to_owned) };
         for items in by_branch(items, |item| &item.branch) {
@@ -378,6 +385,10 @@ impl Inbox {
                 reviewed.left.push((item, NotMerged::Conflict));
                 continue;
             };
+            if let Some(path) = self.other_with_id(&of_item, &removes_of_item, target.base)? {
+                reviewed.left.push((item, NotMerged::IdTaken(path)));
+                continue;
+            }
             files.extend(of_item.into_iter().map(|file| (file.path.clone(), file)));
             removes.extend(removes_of_item);
             merged.push(edited.into_iter().fold(item, Item::edited));
@@ -396,7 +407,11 @@ impl Inbox {
             let message = commit_message(&merged);
             let merge = git::Merge {
                 base: target.base,
-                branch: is_whole.then_some(commit),
+                branch: if is_whole && !self.repository.brings_others(commit, target.base)? {
+                    Some(commit)
+                } else {
+                    None
+                },
                 files: &files,
                 removes: &removes,
                 message: &message,
@@ -439,7 +454,16 @@ impl Inbox {
             let current = self.repository.read_at(base, &file.path)?;
             let edited = if file.path == item.path { edited.take() } else { None };
             let content = match edited {
-                Some(content) => content,
+                Some(content) => {
+                    match current.as_deref().and_then(|ours| path_beside(file, ours, &content)) {
+                        Some(path) if self.repository.read_at(base, &path)?.is_some() => return Ok(None),
+                        Some(path) => {
+                            files.push(git::NewFile { path, content, edits: false });
+                            continue;
+                        }
+                        None => content,
+                    }
+                }
                 None => match combine(&self.repository, Some(lock), file, current.as_deref())? {
                     Combined::Result(content) => content,
                     Combined::AlreadyThere => continue,
@@ -449,6 +473,36 @@ impl Inbox {
             files.push(git::NewFile { path: file.path.clone(), content, edits: current.is_some() });
         }
         Ok(Some(files))
+    }
+
+    /// The path of a file of a commit with the id of one that is added, unless that is removed.
+    fn other_with_id(
+        &self,
+        files: &[git::NewFile],
+        removes: &[String],
+        base: CommitId,
+    ) -> Result<Option<String>, ReviewError> {
+        let added: Vec<(&String, UnitId)> = files
+            .iter()
+            .filter(|file| !file.edits)
+            .filter_map(|file| Some((&file.path, parse(&file.content)?.unit(&file.path).ok()?.id)))
+            .collect();
+        if added.is_empty() {
+            return Ok(None);
+        }
+        // The ids of nearly all units are the names of their files.
+        for path in self.repository.paths_under(base, UNITS_FOLDER)? {
+            let is_same =
+                |(added, id): &(&String, UnitId)| **added != path && file_stem(&path) == id.as_str();
+            if !removes.contains(&path)
+                && let Some((_, id)) = added.iter().find(|added| is_same(added))
+                && let Some(content) = self.repository.read_at(base, &path)?
+                && parse(&content).and_then(|other| other.unit(&path).ok()).is_some_and(|unit| unit.id == *id)
+            {
+                return Ok(Some(path));
+            }
+        }
+        Ok(None)
     }
 
     /// The files that the merge of an item removes; `None` if the default branch has changed one since. With an edit of
@@ -610,6 +664,16 @@ fn by_branch<T>(things: Vec<T>, branch: impl Fn(&T) -> &String) -> Vec<Vec<T>> {
     groups
 }
 
+/// Where a file is written that a person has edited to keep it beside the default branch's unit of the same path: under
+/// its new id. `None` if both are the same unit.
+fn path_beside(file: &BranchFile, ours: &[u8], edited: &[u8]) -> Option<String> {
+    let id = |content: &[u8]| Some(parse(content)?.unit(&file.path).ok()?.id);
+    let (ours, edited) = (id(ours)?, id(edited)?);
+    let (folder, _) = file.path.rsplit_once('/')?;
+    let name = name::slug(edited.as_str());
+    (file.base.is_none() && ours != edited && !name.is_empty()).then(|| format!("{folder}/{name}.md"))
+}
+
 /// What a file of a branch becomes on the default branch.
 pub(crate) enum Combined {
     Result(Vec<u8>),
@@ -740,6 +804,7 @@ fn items_of(
         text: String::from_utf8_lossy(content).into_owned(),
         has_conflict: false,
         is_gone: false,
+        is_taken: false,
         later: put_off(decisions, &branch.name, path, now),
         reasons: reflected.get(path).map(|file| file.reasons.clone()).unwrap_or_default(),
         files: Vec::new(),
@@ -767,7 +832,8 @@ fn items_of(
         };
         let undecided = item(action, &file.path, &content);
         let is_gone = has_conflict && repository.read_at(tip, &file.path)?.is_none();
-        items.push(Item { has_conflict, is_gone, files: vec![file], ..undecided });
+        let is_taken = has_conflict && file.base.is_none();
+        items.push(Item { has_conflict, is_gone, is_taken, files: vec![file], ..undecided });
     }
     for (path, base) in repository.branch_removals(&branch.name)? {
         let is_decided = decisions.is_decided(&branch.name, &path);

@@ -52,6 +52,8 @@ pub enum NotMerged {
     NoLongerAsListed,
     /// The default branch has changed the same lines.
     Conflict,
+    /// The default branch has another unit with the id, in this file: one of them would not be found.
+    IdTaken(String),
     /// Merging would lose or disturb something in the work tree.
     Refused(Refusal),
     /// The remote does not take the default branch.
@@ -187,6 +189,13 @@ impl<'a> ReviewRemote<'a> {
         Ok(())
     }
 
+    /// Fetches if the remote can be reached: why it cannot, [`finish`](Self::finish) says with what is left to do.
+    pub(crate) fn try_fetch(&mut self) -> Result<(), ReviewError> {
+        self.fetch()?;
+        self.offline = None;
+        Ok(())
+    }
+
     /// What a merge is built on at this moment, and whether it is pushed.
     pub(crate) fn target(&self) -> Result<Target, ReviewError> {
         let default = self.repository.default_branch()?;
@@ -194,15 +203,16 @@ impl<'a> ReviewRemote<'a> {
         let (Some(local), Some(remote)) = (default.local, default.remote) else {
             return to(default.local.unwrap_or(default.tip), None, None);
         };
+        // Also offline: what was fetched is not left beside what is merged now.
+        if self.repository.contains(remote, local)? {
+            return to(remote, self.access.as_ref().map(|_| remote), None);
+        }
         if self.access.is_none() {
             return to(local, None, None);
         }
-        if self.repository.contains(remote, local)? {
-            return to(remote, Some(remote), None);
-        }
         if !self.repository.contains(local, remote)? {
             let note = format!(
-                "not pushed: {0} and the remote's have commits of their own; merge them (`git pull`), then `git push`",
+                "not pushed: {0} and the remote's have commits of their own; merge them (`git pull --no-rebase`), then `git push`",
                 default.name
             );
             return to(local, None, Some(note));

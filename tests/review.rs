@@ -363,6 +363,46 @@ fn two_branches_complete_one_unit_and_a_conflict_is_left_to_edit() {
 }
 
 #[test]
+fn of_two_units_with_one_id_or_name_both_are_kept() {
+    let mut sandbox = Sandbox::with_brain();
+    let propose = |branch: &str, domain: &str, text: &str| {
+        let path = format!("domains/{domain}/notes/deployment.md");
+        sandbox.git(&["switch", "-q", "-c", branch, "main"]);
+        fs::create_dir_all(sandbox.brain().join(&path).parent().unwrap()).unwrap();
+        let unit =
+            format!("---\nid: deployment\ntype: note\ntitle: Deployment\n---\n\n# Deployment\n\n{text}\n");
+        fs::write(sandbox.brain().join(&path), unit).unwrap();
+        sandbox.git(&["add", "."]);
+        sandbox.git(&["commit", "-qm", "unit"]);
+        sandbox.git(&["switch", "-q", "main"]);
+    };
+    propose("nugget/one", "shop", "The shop is deployed by helm.");
+    propose("nugget/two", "mail", "The mail server is deployed by hand.");
+    propose("nugget/three", "shop", "Deployments of the shop are announced.");
+    sandbox.ok(["review", "merge", "one/deployment"]);
+    // In another folder with the same id.
+    let error = fails(&sandbox, 1, &["review", "merge", "two/deployment"]);
+    assert!(error.contains("give it another `id`: nugget review edit two/deployment"), "{error}");
+    let editor = sandbox.path().join("editor");
+    fs::write(&editor, "sed -i -e 's/^id: .*/id: mail-deployment/' \"$1\"\n").unwrap();
+    sandbox.variables.push(("EDITOR".into(), format!("sh {}", editor.display())));
+    sandbox.ok(["review", "edit", "two/deployment"]);
+    // At the same path.
+    assert!(sandbox.ok(["review"]).contains("keeps both if you give this one another id"));
+    fails(&sandbox, 1, &["review", "merge", "--all"]);
+    let ours = "-e '/^<<<<<<</,/^=======/d' -e '/^>>>>>>>/d' -e 's/^id: .*/id: announcements/'";
+    fs::write(&editor, format!("sed -i {ours} \"$1\"\n")).unwrap();
+    sandbox.ok(["review", "edit", "three/deployment"]);
+    let text = |path: &str| sandbox.git(&["show", &format!("main:domains/{path}.md")]);
+    assert!(text("shop/notes/deployment").contains("by helm"));
+    assert!(text("mail/notes/deployment").contains("id: mail-deployment"));
+    assert!(text("shop/notes/announcements").contains("are announced"));
+    let listed = sandbox.ok(["list"]);
+    assert_eq!(listed.lines().count(), 4, "{listed}");
+    assert_eq!(branches(&sandbox.brain()), "");
+}
+
+#[test]
 fn a_refused_merge_changes_nothing_and_says_why() {
     let sandbox = with_inbox();
     let path = items(&sandbox)[0]["path"].as_str().unwrap().to_owned();
@@ -519,6 +559,66 @@ fn commits_of_the_person_are_not_pushed_with_a_merge() {
     sandbox.git(&["push", "-q", "origin", "main"]);
     sandbox.ok(["sync"]);
     assert_eq!((branches(&bare).as_str(), branches(&sandbox.brain()).as_str()), ("", ""));
+}
+
+#[test]
+fn a_merge_into_a_diverged_main_branch_drops_nothing_of_the_remotes() {
+    let (sandbox, bare) = with_folder_remote();
+    let other = sandbox.path().join("other");
+    git(sandbox.path(), &["clone", "-q", "remote.git", "other"]);
+    let unit = "---\nid: theirs\ntype: note\n---\n\n# Theirs\n\nMerged on another machine.\n";
+    fs::create_dir_all(other.join("domains/general/notes")).unwrap();
+    fs::write(other.join("domains/general/notes/theirs.md"), unit).unwrap();
+    git(&other, &["add", "."]);
+    git(&other, &["commit", "-qm", "theirs"]);
+    git(&other, &["push", "-q"]);
+    // The branch starts from what is at the remote; the local main branch goes its own way.
+    sandbox.ok(["note", "add", "Mine", "--content", "Not pushed."]);
+    sandbox.git(&["fetch", "-q"]);
+    let session = branches(&sandbox.brain()).trim().trim_start_matches("* ").to_owned();
+    let parent = sandbox.git(&["rev-parse", &format!("{session}^")]);
+    sandbox.git(&["checkout", "-q", &session]);
+    sandbox.git(&["rebase", "-q", "--onto", "origin/main", parent.trim()]);
+    sandbox.git(&["checkout", "-q", "main"]);
+    let merged = sandbox.ok(["review", "merge", "--all"]);
+    assert!(merged.contains("git pull --no-rebase"), "{merged}");
+    sandbox.git(&["pull", "-q", "--no-rebase", "--no-edit", "origin", "main"]);
+    for path in ["theirs", "mine"] {
+        assert!(sandbox.brain().join(format!("domains/general/notes/{path}.md")).exists(), "{path}");
+    }
+    sandbox.git(&["push", "-q", "origin", "main"]);
+    assert!(git(&bare, &["show", "main:domains/general/notes/theirs.md"]).contains("another machine"));
+    assert_eq!(units(&bare).len(), 5);
+}
+
+#[test]
+fn offline_too_a_merge_has_what_was_fetched() {
+    let (sandbox, bare) = with_folder_remote();
+    let other = sandbox.path().join("other");
+    git(sandbox.path(), &["clone", "-q", "remote.git", "other"]);
+    fs::write(other.join("README.md"), "theirs\n").unwrap();
+    git(&other, &["add", "."]);
+    git(&other, &["commit", "-qm", "theirs"]);
+    git(&other, &["push", "-q"]);
+    sandbox.git(&["fetch", "-q"]);
+    let away = bare.with_extension("away");
+    fs::rename(&bare, &away).unwrap();
+    sandbox.ok(["review", "merge", "--all"]);
+    assert_eq!(sandbox.git(&["show", "main:README.md"]), "theirs\n");
+    fs::rename(&away, &bare).unwrap();
+    sandbox.ok(["sync"]);
+    assert_eq!(git(&bare, &["rev-parse", "main"]), sandbox.git(&["rev-parse", "main"]));
+}
+
+#[test]
+fn what_was_merged_at_the_remote_meanwhile_is_not_rejected() {
+    let (sandbox, bare) = with_folder_remote();
+    let session = branches(&bare).trim().to_owned();
+    git(&bare, &["update-ref", "refs/heads/main", &session]);
+    let error = fails(&sandbox, 1, &["review", "reject", "--all"]);
+    assert!(error.contains("not rejected"), "{error}");
+    sandbox.ok(["sync"]);
+    assert_eq!(units(&sandbox.brain()).len(), 3);
 }
 
 #[test]

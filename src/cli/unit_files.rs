@@ -1,7 +1,9 @@
 //! Reads all units of a brain from its files, without the index.
 
+use std::collections::HashMap;
+
 use brain::Files;
-use knowledge::{Document, Unit};
+use knowledge::{Document, Unit, UnitId};
 
 use crate::error::CliError;
 use crate::lookup;
@@ -18,6 +20,7 @@ pub(crate) struct UnitFiles {
 /// Reads every unit. A file that is not a unit is listed as a problem.
 pub(crate) fn read_units(brain: &dyn Files) -> Result<UnitFiles, CliError> {
     let mut found = UnitFiles::default();
+    let mut paths: HashMap<UnitId, String> = HashMap::new();
     for file in brain.files()? {
         let text = match brain.read(&file.path) {
             Ok(text) => text,
@@ -27,7 +30,16 @@ pub(crate) fn read_units(brain: &dyn Files) -> Result<UnitFiles, CliError> {
             }
         };
         match Document::parse(text).and_then(|document| document.unit(&file.path)) {
-            Ok(unit) => found.units.push((file.path, unit)),
+            Ok(unit) => {
+                if let Some(first) = paths.insert(unit.id.clone(), file.path.clone()) {
+                    let id = &unit.id;
+                    found.problems.push(format!(
+                        "{}: {first} has the id {id} too: give one of them another, or only one is found",
+                        file.path
+                    ));
+                }
+                found.units.push((file.path, unit));
+            }
             Err(error) => found.problems.push(format!("{}:{}: {}", file.path, error.line, error.what)),
         }
     }

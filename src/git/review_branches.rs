@@ -115,6 +115,23 @@ impl Repository {
         Ok(newer)
     }
 
+    /// Whether a branch's commit has commits of the default branch, here or at the remote, in its history that `base` does
+    /// not have: a merge of it into `base` would count them as merged, and lack what they changed.
+    ///
+    /// # Errors
+    /// Those of [`default_branch`](Self::default_branch), and when history cannot be read.
+    pub fn brings_others(&self, commit: CommitId, base: CommitId) -> Result<bool, Error> {
+        let git = self.git()?;
+        let default = self.default_branch_of(&git)?;
+        let walking = || format!("walk the history of {commit}");
+        let count = |hidden: Vec<gix::ObjectId>| -> Result<usize, Error> {
+            let walk = git.rev_walk([commit.0]).with_hidden(hidden).all().during(walking)?;
+            walk.map(|info| info.map(|_| 1)).sum::<Result<usize, _>>().during(walking)
+        };
+        let tips = [default.local, default.remote].into_iter().flatten().map(|tip| tip.0);
+        Ok(count(vec![base.0])? > count(tips.chain([base.0]).collect())?)
+    }
+
     /// The paths below a folder at which two commits have different files.
     ///
     /// # Errors

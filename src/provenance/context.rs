@@ -394,10 +394,9 @@ fn ranks_by_words(units: &[&Unit], query: &str) -> Result<HashMap<usize, f64>, a
 
 /// The first paragraph of a body that is no heading, in one line.
 fn first_paragraph(body: &str) -> Option<String> {
-    let paragraph = body
-        .split("\n\n")
-        .map(str::trim)
-        .find(|paragraph| !paragraph.is_empty() && !paragraph.starts_with(['#', '`', '>', '|']))?;
+    let paragraph = body.split("\n\n").map(str::trim).find(|paragraph| {
+        !paragraph.is_empty() && !paragraph.starts_with("```") && !paragraph.starts_with(['#', '>', '|'])
+    })?;
     Some(knowledge::text::one_line(paragraph, DETAIL_CHARS_MAX))
 }
 
@@ -410,6 +409,12 @@ mod tests {
     fn unit(id: &str, front: &str, body: &str) -> Unit {
         let text = format!("---\ntype: constraint\ntitle: {id} title\n{front}---\n\n{body}\n");
         Document::parse(text).unwrap().unit(&format!("domains/coding/constraints/{id}.md")).unwrap()
+    }
+
+    #[test]
+    fn a_paragraph_may_begin_with_code() {
+        let body = "# Skew\n\n```rust\nverify()\n```\n\n`verify` fails when the issuer is ahead.\n\nMore.\n";
+        assert_eq!(first_paragraph(body).as_deref(), Some("`verify` fails when the issuer is ahead."));
     }
 
     fn ask(question: Question, units: &[Unit], root: &Path) -> Answer {

@@ -68,6 +68,9 @@ pub(super) fn remarks(item: &Item, now: Timestamp) -> Vec<String> {
     }
     if item.is_gone {
         remarks.push("your main branch has removed it since: `edit` brings it back".to_owned());
+    } else if item.is_taken {
+        remarks.push("your main branch has a unit of this name: `edit` combines both, or".to_owned());
+        remarks.push("keeps both if you give this one another id".to_owned());
     } else if item.has_conflict {
         remarks.push("your main branch has changed it since: `edit` combines both".to_owned());
     }
@@ -306,6 +309,10 @@ pub(super) fn describe_not_merged(item: &Item, why: &NotMerged) -> (String, Stri
         NotMerged::Conflict if item.is_gone => (
             "your main branch has removed it since".to_owned(),
             format!("nugget review reject {id} leaves it removed; edit brings it back"),
+        ),
+        NotMerged::IdTaken(path) => (
+            format!("{path} has the same id, and one of both would not be found"),
+            format!("give it another `id`: nugget review edit {id}"),
         ),
         NotMerged::Conflict => (
             "your main branch has changed the same lines".to_owned(),
