@@ -166,7 +166,14 @@ impl Config {
     fn read_text(&mut self, text: &str, file: &Path, errors: &mut Vec<ConfigError>) {
         let table: toml::Table = match text.parse() {
             Ok(table) => table,
-            Err(error) => return errors.push(toml_error(text, file, &error)),
+            Err(error) => {
+                errors.push(toml_error(text, file, &error));
+                // A mistake in another line must not send sessions to another brain.
+                if let Some(brain) = brain_line(text) {
+                    errors.extend(self.set("brain", brain, Origin::File(file.to_owned())).err());
+                }
+                return;
+            }
         };
         let mut flat = Vec::new();
         flatten("", &table, &mut flat);
@@ -363,6 +370,13 @@ fn unknown(origin: Origin, key: &str) -> ConfigError {
     ConfigError::Unknown { origin, key: key.to_owned(), nearest }
 }
 
+/// The setting `brain` of a file that cannot be parsed as a whole.
+fn brain_line(text: &str) -> Option<String> {
+    let mut lines = text.lines().take_while(|line| !line.trim_start().starts_with('['));
+    let value = lines.find_map(|line| line.parse::<toml::Table>().ok()?.remove("brain"))?;
+    Some(value.as_str()?.to_owned())
+}
+
 fn toml_error(text: &str, file: &Path, error: &toml::de::Error) -> ConfigError {
     let line = error.span().map_or(1, |span| text[..span.start].matches('\n').count() + 1);
     ConfigError::Toml { path: file.to_owned(), what: format!("line {line}: {}", error.message()) }
@@ -380,6 +394,14 @@ mod tests {
         let (config, errors) = Config::from_sources(&path, variables);
         let folder = folder.path().display().to_string();
         (config, errors.iter().map(|error| error.to_string().replace(&folder, "")).collect())
+    }
+
+    #[test]
+    fn a_mistake_in_another_line_leaves_the_brain_as_it_is_set() {
+        let (config, errors) = load("brain = \"/work/brain\"\n\n[retrieve\nlimit = 3\n", &[]);
+        assert_eq!(errors.len(), 1, "{errors:?}");
+        assert_eq!(config.string("brain"), "/work/brain");
+        assert_eq!(brain_line("x = [\n[other]\nbrain = \"/b\"\n"), None);
     }
 
     #[test]
