@@ -70,7 +70,10 @@ impl fmt::Display for Refusal {
             }
             Self::InProgress(what) => write!(f, "a {what} is in progress"),
             Self::NotAFastForward => {
-                write!(f, "the default branch has commits that the branch does not have")
+                write!(
+                    f,
+                    "the default branch has commits that are not there; `git pull --no-rebase` joins both, then `git push`"
+                )
             }
             Self::Staged(path) => write!(f, "{path} has staged changes"),
             Self::Changed(path) => write!(f, "{path} has uncommitted changes"),
