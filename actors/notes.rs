@@ -220,12 +220,14 @@ impl NoteStore {
         }
         let lock = Lock::acquire_within(&repository.lock_path()?, LOCK_PATIENCE)?;
         let (branch, mut tip) = pending_branch(&repository, &lock)?;
+        let path = setup.places.queue();
+        let queue = path.is_file().then(|| Queue::open(&path)).transpose()?;
         if let Some(before) = tip {
             let (hour_ago, limit) = (now - SignedDuration::from_hours(1), setup.agent_writes_per_hour);
             if repository.commits_since(&branch, hour_ago, limit)? >= limit {
                 return Err(NoteError::TooMany { limit });
             }
-            tip = Some(bring_up_to_date(&repository, &lock, setup, &branch, before, now)?);
+            tip = Some(bring_up_to_date(&repository, &lock, queue.as_ref(), &branch, before, now)?);
         }
         let base = match tip {
             Some(tip) => tip,
@@ -237,9 +239,8 @@ impl NoteStore {
         if files.is_empty() && removes.is_empty() {
             return Ok((done, Written::Unchanged));
         }
-        if setup.places.queue().is_file() {
-            let queue = Queue::open(&setup.places.queue())?;
-            refuse_rejected(&queue, &files)?;
+        if let Some(queue) = &queue {
+            refuse_rejected(queue, &files)?;
             match tip {
                 // What was decided about a file was not about what it says now.
                 Some(_) => {
@@ -357,16 +358,18 @@ fn pending_branch(repository: &Repository, lock: &Lock) -> Result<(String, Optio
 fn bring_up_to_date(
     repository: &Repository,
     lock: &Lock,
-    setup: &Setup,
+    queue: Option<&Queue>,
     branch: &str,
     tip: CommitId,
     now: Timestamp,
 ) -> Result<CommitId, NoteError> {
     let base = repository.default_branch()?.tip;
-    let rejected = match setup.places.queue().is_file() {
-        true => rejected_paths(&Queue::open(&setup.places.queue())?, branch)?,
-        false => HashSet::new(),
-    };
+    let rejected = queue.map(|queue| rejected_paths(queue, branch)).transpose()?.unwrap_or_default();
+    let is_current = repository.contains(tip, base)?;
+    // As for most notes: nothing has to be read.
+    if is_current && rejected.is_empty() || repository.brings_others(tip, base)? {
+        return Ok(tip);
+    }
     let changes = repository.branch_changes(branch)?;
     let removals = repository.branch_removals(branch)?;
     let has_rejected = changes
@@ -374,7 +377,7 @@ fn bring_up_to_date(
         .map(|file| &file.path)
         .chain(removals.iter().map(|(path, _)| path))
         .any(|path| rejected.contains(path));
-    if repository.contains(tip, base)? && !has_rejected || repository.brings_others(tip, base)? {
+    if is_current && !has_rejected {
         return Ok(tip);
     }
     let (mut files, mut removes) = (Vec::new(), Vec::new());

@@ -373,6 +373,7 @@ impl Inbox {
         let mut removes: Vec<String> = Vec::new();
         let mut merged: Vec<Item> = Vec::new();
         let mut is_edited = false;
+        let known = self.repository.paths_under(target.base, UNITS_FOLDER)?;
         for Choice { item, edited } in choices {
             let Some(item_now) = waiting.iter().find(|other| other.is_same_as(&item)) else {
                 reviewed.left.push((item, NotMerged::NoLongerAsListed));
@@ -385,7 +386,7 @@ impl Inbox {
                 reviewed.left.push((item, NotMerged::Conflict));
                 continue;
             };
-            if let Some(path) = self.other_with_id(&of_item, &removes_of_item, target.base)? {
+            if let Some(path) = self.other_with_id(&of_item, &removes_of_item, target.base, &known)? {
                 reviewed.left.push((item, NotMerged::IdTaken(path)));
                 continue;
             }
@@ -475,31 +476,29 @@ impl Inbox {
         Ok(Some(files))
     }
 
-    /// The path of a file of a commit with the id of one that is added, unless that is removed.
+    /// The path of a file of a commit, of which `known` are the paths, with the id of one that is added, unless that is
+    /// removed.
     fn other_with_id(
         &self,
         files: &[git::NewFile],
         removes: &[String],
         base: CommitId,
+        known: &[String],
     ) -> Result<Option<String>, ReviewError> {
         let added: Vec<(&String, UnitId)> = files
             .iter()
             .filter(|file| !file.edits)
             .filter_map(|file| Some((&file.path, parse(&file.content)?.unit(&file.path).ok()?.id)))
             .collect();
-        if added.is_empty() {
-            return Ok(None);
-        }
         // The ids of nearly all units are the names of their files.
-        for path in self.repository.paths_under(base, UNITS_FOLDER)? {
-            let is_same =
-                |(added, id): &(&String, UnitId)| **added != path && file_stem(&path) == id.as_str();
-            if !removes.contains(&path)
-                && let Some((_, id)) = added.iter().find(|added| is_same(added))
-                && let Some(content) = self.repository.read_at(base, &path)?
-                && parse(&content).and_then(|other| other.unit(&path).ok()).is_some_and(|unit| unit.id == *id)
+        for path in known {
+            let is_same = |(added, id): &&(&String, UnitId)| *added != path && file_stem(path) == id.as_str();
+            if let Some((_, id)) = added.iter().find(is_same)
+                && !removes.contains(path)
+                && let Some(content) = self.repository.read_at(base, path)?
+                && parse(&content).and_then(|other| other.unit(path).ok()).is_some_and(|unit| unit.id == *id)
             {
-                return Ok(Some(path));
+                return Ok(Some(path.clone()));
             }
         }
         Ok(None)

@@ -102,7 +102,10 @@ fn try_push_first(repository: &git::Repository, api: &str) -> Result<FirstPush, 
     let is_pushed = repository.fetch(&session)?.tip.is_none()
         && repository.push_default(&session)? != Pushed::AlreadyThere;
     if is_pushed {
-        repository.set_upstream(&remote)?;
+        if let Err(error) = repository.set_upstream(&remote) {
+            // It is pushed all the same.
+            tracing::warn!(%error, "failed to set the upstream of the default branch");
+        }
         let message = format!("pushed `{}` to `origin`", repository.default_branch()?.name);
         return Ok(FirstPush { message, is_pushed, is_ready: true });
     }
