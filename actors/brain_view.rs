@@ -26,9 +26,8 @@ pub struct BrainView {
 /// What stands for everything that was merged into a brain and for the notes that wait for review: it changes with every
 /// merge, pull, fetch and note. `None` without a readable repository, or a commit in it.
 pub fn merged_commits(brain: &Brain, default_branch: Option<&str>) -> Option<String> {
-    let repository = Repository::open(brain.root()).ok()?.with_default_branch(default_branch);
-    let default = repository.default_branch().ok()?;
-    let pending = notes::agents_branches(&repository).ok()?;
+    let read = Repository::read_branches(brain.root(), default_branch, notes::candidates());
+    let (default, pending) = read.ok()?;
     Some(format!("{:?} {:?} {pending:?}", default.local, default.remote))
 }
 

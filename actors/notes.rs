@@ -109,7 +109,8 @@ pub(crate) fn agents_branches(repository: &Repository) -> Result<Vec<(String, Co
     repository.tips(candidates())
 }
 
-fn candidates() -> impl Iterator<Item = String> {
+/// The names that they may have.
+pub(crate) fn candidates() -> impl Iterator<Item = String> {
     let first = agents_branch();
     (1..=BRANCHES_MAX)
         .map(move |number| if number == 1 { first.clone() } else { format!("{first}-{number}") })

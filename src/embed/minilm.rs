@@ -5,7 +5,9 @@
 //! binary: nothing is loaded. Linear layers multiply integers, their inputs rounded to i16; all else is f32. It has no runtime,
 //! no graph and no state: any number of threads may share it.
 
-use kernels::{IntPanel, IntRows, Panel, WIDTH, add, gelu, layer_norm, multiply, scale_sums, softmax};
+use kernels::{
+    INT_WIDTH, IntPanel, IntRows, Panel, WIDTH, add, gelu, layer_norm, multiply, scale_sums, softmax,
+};
 
 use crate::error::Error;
 use crate::onnx::{Kind, Tensor, tensors};
@@ -106,7 +108,7 @@ impl MiniLm {
             let (scales, bias) = (floats(&format!("{name}.weight_t_s"))?, floats(&format!("{name}.bias"))?);
             let fits = weights.len() * 2 * WIDTH == inputs * bias.len()
                 && scales.len() == bias.len()
-                && bias.len().is_multiple_of(WIDTH);
+                && bias.len().is_multiple_of(INT_WIDTH);
             fits.then_some(Linear { weights, scales, bias })
         };
         let layer = |number: usize| {
@@ -187,12 +189,12 @@ impl Linear {
         let outputs = self.bias.len();
         let pairs = self.weights.len() * WIDTH / outputs;
         let rows = input.scales().len();
-        sums.resize(rows * WIDTH, 0);
+        sums.resize(rows * INT_WIDTH, 0);
         output.resize(rows * outputs, 0.0);
         let (scales, bias) = (self.scales.as_chunks().0, self.bias.as_chunks().0);
-        for (number, panels) in self.weights.chunks_exact(pairs).enumerate() {
-            input.multiply(panels, sums);
-            let output = &mut output[number * WIDTH..];
+        for (number, panels) in self.weights.chunks_exact(2 * pairs).enumerate() {
+            input.multiply(panels.split_at(pairs).into(), sums);
+            let output = &mut output[number * INT_WIDTH..];
             scale_sums(sums, input.scales(), &scales[number], &bias[number], output, outputs);
         }
     }

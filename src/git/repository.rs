@@ -63,6 +63,25 @@ impl Repository {
     /// [`Error::NotARepository`], [`Error::NotTrusted`] if git would refuse it because of its owner,
     /// [`Error::Unsupported`] for SHA-256 and reftable, [`Error::Git`] for a damaged repository.
     pub fn open(root: &Path) -> Result<Self, Error> {
+        Ok(Self::open_with_git(root)?.0)
+    }
+
+    /// The default branch of the repository at `root`, and the local branches among `others` that exist. Opens the repository
+    /// once, as each question of a server asks for it.
+    ///
+    /// # Errors
+    /// Those of [`open`](Self::open) and [`default_branch`](Self::default_branch).
+    pub fn read_branches(
+        root: &Path,
+        default_branch: Option<&str>,
+        others: impl IntoIterator<Item = String>,
+    ) -> Result<(Branch, Vec<(String, CommitId)>), Error> {
+        let (repository, git) = Self::open_with_git(root)?;
+        let default = repository.with_default_branch(default_branch).default_branch_of(&git)?;
+        Ok((default, tips(&git, others)?))
+    }
+
+    fn open_with_git(root: &Path) -> Result<(Self, gix::Repository), Error> {
         let not_a_repository = || Error::NotARepository { path: root.to_owned() };
         let repository = Self { root: root.canonicalize().map_err(|_| not_a_repository())?, preferred: None };
         let root = &repository.root;
@@ -83,7 +102,7 @@ impl Repository {
             return Err(not_a_repository());
         }
         crate::ownership::check(root, &git)?;
-        Ok(repository)
+        Ok((repository, git))
     }
 
     /// Opens the repository at `root`, or creates it with its parent folders. The name of its first branch is
@@ -209,12 +228,7 @@ impl Repository {
     /// # Errors
     /// When git's references cannot be read.
     pub fn tips(&self, branches: impl IntoIterator<Item = String>) -> Result<Vec<(String, CommitId)>, Error> {
-        let git = self.git()?;
-        let tip = |branch: String| {
-            let found = tip(&git, &format!("refs/heads/{branch}")).transpose()?;
-            Some(found.map(|commit| (branch, commit)))
-        };
-        branches.into_iter().filter_map(tip).collect()
+        tips(&self.git()?, branches)
     }
 
     /// Whether a commit is another one or has it as an ancestor. `false` if the repository lacks either.
@@ -264,6 +278,17 @@ impl Repository {
             .map(|git| git.to_thread_local())
             .during(|| format!("open the repository {}", self.root.display()))
     }
+}
+
+fn tips(
+    git: &gix::Repository,
+    branches: impl IntoIterator<Item = String>,
+) -> Result<Vec<(String, CommitId)>, Error> {
+    let tip = |branch: String| {
+        let found = tip(git, &format!("refs/heads/{branch}")).transpose()?;
+        Some(found.map(|commit| (branch, commit)))
+    };
+    branches.into_iter().filter_map(tip).collect()
 }
 
 /// The blob id of a commit's file; `None` if there is no such file.
