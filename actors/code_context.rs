@@ -80,16 +80,11 @@ impl CodeContext {
     /// When the index cannot be read.
     pub fn units_about(&self, catalog: &Catalog, files: &[String]) -> Result<Vec<FileUnit>, index::Error> {
         let files: Vec<String> = files.iter().filter_map(|file| self.within_project(file)).collect();
-        let keys: Vec<String> =
-            files.iter().flat_map(|file| file.split('/')).map(|part| format!("path {part}")).collect();
-        if keys.is_empty() {
+        if files.is_empty() {
             return Ok(Vec::new());
         }
-        let mut ids: Vec<_> = catalog.triggers(&keys)?.into_iter().map(|found| found.unit).collect();
-        ids.sort();
-        ids.dedup();
         let mut found = Vec::new();
-        for id in ids {
+        for id in catalog.units_of_files(files.iter().flat_map(|file| file.split('/')))? {
             let Some(unit) = catalog.unit(&id)?.and_then(|record| self.read(&record.path)) else { continue };
             let is_live = !unit.status.as_deref().is_some_and(is_retired);
             if let Some((file, scope)) = file_of_unit(&unit, &self.project().key, &files).filter(|_| is_live)

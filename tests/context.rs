@@ -303,6 +303,12 @@ fn an_answer_has_the_units_about_its_files_and_says_what_may_no_longer_hold() {
     assert!(!about.contains("rounding"), "{about}");
     let absolute = ask(&["--no-llm", "--file", &shop.file("src/rates.rs"), "zebra crossings"]);
     assert!(absolute.contains("about src/rates.rs"), "{absolute}");
+    let mut add = shop.sandbox.command();
+    add.args(["note", "add", "Rates come from Ann", "--content", "She sends them on Mondays."]);
+    assert!(add.args(["--path", "src/rates.rs"]).current_dir(&shop.folder).status().unwrap().success());
+    shop.sandbox.ok(["index"]);
+    let both = ask(&["--no-llm", "--file", "src/rates.rs", "zebra crossings"]);
+    assert!(both.contains("rates-come-from-ann · note · about src/rates.rs"), "{both}");
     let tight = ask(&["--no-llm", "--budget", "60", "--file", "src/rates.rs", "zebra crossings"]);
     assert!(!tight.contains("> Body"), "{tight}");
     let stale = ask(&["--no-llm", "title of rounding"]);

@@ -170,6 +170,18 @@ impl Catalog {
             .map_err(|source| Error::Sqlite { path: self.path.clone(), source })
     }
 
+    /// The units whose scope names a file or folder of one of these names, as the parts of a path are.
+    ///
+    /// # Errors
+    /// If the index cannot be read.
+    pub fn units_of_files<'n>(&self, names: impl IntoIterator<Item = &'n str>) -> Result<Vec<UnitId>, Error> {
+        let keys: Vec<String> = names.into_iter().map(triggers::file_key).collect();
+        let mut units: Vec<_> = self.triggers(&keys)?.into_iter().map(|found| found.unit).collect();
+        units.sort();
+        units.dedup();
+        Ok(units)
+    }
+
     /// The units whose scope names a repository.
     ///
     /// # Errors

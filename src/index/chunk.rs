@@ -23,7 +23,7 @@ pub const TOKENS_MIN: usize = 50;
 pub const OVERLAP_TOKENS: usize = 64;
 
 /// The version of the rules: after a change, all files are cut again.
-pub(crate) const RULES_VERSION: u32 = 2;
+pub(crate) const RULES_VERSION: u32 = 3;
 
 /// Small pieces are not joined beyond this, to leave room for the breadcrumb.
 const JOINED_TOKENS_MAX: usize = 384;
@@ -50,7 +50,7 @@ pub struct Piece {
     pub text: String,
     /// The tokens of `text` alone.
     pub tokens: u32,
-    /// The range of `text` in the body; empty for a unit without a body.
+    /// The range of `text` in the body; empty for what is from the front matter.
     pub span: Range<usize>,
 }
 
@@ -65,19 +65,25 @@ impl Piece {
 }
 
 /// Cuts a unit at its headings `##` and `###`, joins pieces under [`TOKENS_MIN`], and cuts pieces over [`TOKENS_MAX`] at
-/// paragraphs. A unit without a body is one piece of its title and description.
+/// paragraphs. A unit without a body is one piece of its title and description. What was considered instead, which stands in
+/// the front matter alone, is a piece of its own.
 ///
 /// The first `#` is the title. A later one, which only imported files have, begins a section as `##` does.
 pub fn chunk(unit: &Unit, tokens: &dyn CountTokens) -> Vec<Piece> {
     let sizer = Sizer(tokens);
     let body = unit.body.as_str();
+    let from_front_matter = |text: String| {
+        let tokens = count(&sizer, &text);
+        Piece { level: 1, breadcrumb: unit.title.clone(), text, tokens, span: 0..0 }
+    };
+    let alternatives = (!unit.alternatives.is_empty())
+        .then(|| from_front_matter(format!("Considered instead: {}", unit.alternatives.join("; "))));
     if body.trim().is_empty() {
         let text = match &unit.description {
             Some(description) => format!("{}\n\n{description}", unit.title),
             None => unit.title.clone(),
         };
-        let tokens = count(&sizer, &text);
-        return vec![Piece { level: 1, breadcrumb: unit.title.clone(), text, tokens, span: 0..0 }];
+        return std::iter::once(from_front_matter(text)).chain(alternatives).collect();
     }
     let mut pieces: Vec<Group> = Vec::new();
     for group in join_forward(sections(body, &sizer)) {
@@ -98,6 +104,7 @@ pub fn chunk(unit: &Unit, tokens: &dyn CountTokens) -> Vec<Piece> {
             let breadcrumb = breadcrumb(&unit.title, &group.path);
             Piece { level: group.level, breadcrumb, text, tokens, span: group.span }
         })
+        .chain(alternatives)
         .collect()
 }
 
@@ -540,6 +547,18 @@ mod tests {
             assert_eq!(piece.text.matches("```").count() % 2, 0, "cut: {}", piece.text);
         }
         assert!(pieces.iter().any(|piece| piece.text.contains(&code)));
+    }
+
+    #[test]
+    fn what_was_considered_instead_is_a_piece_of_its_own() {
+        let raw = "---\ntype: decision\nalternatives: [Redis, files]\n---\n\n# One database\n\nSQLite holds the queue.\n";
+        let pieces = chunk(&Document::parse(raw).unwrap().unit("u.md").unwrap(), &Words);
+        assert_eq!(pieces.len(), 2);
+        assert!(pieces[0].text.contains("SQLite holds"));
+        assert_eq!(
+            (pieces[1].breadcrumb.as_str(), pieces[1].text.as_str()),
+            ("One database", "Considered instead: Redis; files")
+        );
     }
 
     #[test]

@@ -88,8 +88,8 @@ fn nanoseconds(file: &BrainFile) -> i64 {
 /// Redacts secrets that a person has written into their brain: they stay in the file, and are neither kept in the
 /// index nor returned by a search.
 fn remove_secrets(unit: &mut Unit) {
-    for text in [Some(&mut unit.title), Some(&mut unit.body), unit.description.as_mut()].into_iter().flatten()
-    {
+    let texts = [&mut unit.title, &mut unit.body].into_iter().chain(unit.description.as_mut());
+    for text in texts.chain(&mut unit.alternatives) {
         if let Cow::Owned(clean) = redact(text) {
             *text = clean;
         }

@@ -1,6 +1,7 @@
 //! The triggers of units: on which actions they bear.
 
 use guard::Trigger;
+use knowledge::unit::{is_retired, is_unreviewed};
 use knowledge::{Enforce, Unit, UnitId};
 use rusqlite::{Connection, Transaction, params};
 
@@ -22,13 +23,23 @@ pub(crate) fn repository_key(repository: &str) -> String {
     format!("repository {}", repository.trim_end_matches('/').trim_end_matches(".git").to_lowercase())
 }
 
+/// The key of the units that have a file or folder of this name in their scope, of any type. No action has it.
+pub(crate) fn file_key(name: &str) -> String {
+    format!("file {name}")
+}
+
 pub(crate) fn insert(transaction: &Transaction<'_>, unit: &Unit) -> rusqlite::Result<()> {
-    let is_retired = unit.status.as_deref().is_some_and(knowledge::unit::is_retired);
-    for (position, scope) in unit.scope.iter().enumerate().filter(|_| !is_retired) {
-        let Some(repository) = &scope.repository else { continue };
-        transaction
-            .prepare_cached("INSERT INTO triggers VALUES (?1, ?2, ?3, '{}', 0, NULL)")?
-            .execute(params![repository_key(repository), unit.id.as_str(), position])?;
+    let status = unit.status.as_deref();
+    for (position, scope) in unit.scope.iter().enumerate().filter(|_| !status.is_some_and(is_retired)) {
+        let repository = scope.repository.as_deref().map(repository_key);
+        // What nobody has reviewed is not told of a file.
+        let path = scope.path.as_deref().filter(|_| !status.is_some_and(is_unreviewed));
+        let name = path.and_then(|path| path.trim_end_matches('/').split('/').next_back());
+        for key in repository.into_iter().chain(name.map(file_key)) {
+            transaction
+                .prepare_cached("INSERT INTO triggers VALUES (?1, ?2, ?3, '{}', 0, NULL)")?
+                .execute(params![key, unit.id.as_str(), position])?;
+        }
     }
     for (position, trigger) in guard::triggers_of(unit).iter().enumerate() {
         let (Some(key), Ok(text)) = (trigger.key(), serde_json::to_string(trigger)) else { continue };
