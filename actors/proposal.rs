@@ -493,7 +493,7 @@ pub fn preview_unit_files(
     let time = conversation.ended.unwrap_or(now);
     let origin = Origin { by, project: conversation.project.as_deref(), session: &session, time };
     let file = |candidate: &Candidate| {
-        let id = UnitId::verbatim(knowledge::name::slug(&candidate.title));
+        let id = UnitId::from_title(&candidate.title);
         let domain = Domain::sanitized(&candidate.domain);
         let unit = document(candidate, &id, &domain, &candidate.related, &origin);
         (format!("domains/{domain}/{}/{id}.md", candidate.kind.folder()), unit.as_str().to_owned())
@@ -575,7 +575,7 @@ mod tests {
         );
         assert_eq!(
             (unit.tags.as_slice(), unit.confidence),
-            (["go".to_owned(), "x".to_owned()].as_slice(), 0.65)
+            (["go", "x", "ri-ben"].map(str::to_owned).as_slice(), 0.65)
         );
         assert!(!document.as_str().contains("hidden") && !document.as_str().contains('\u{202e}'));
         assert_eq!(unit.created.unwrap().to_string(), "2026-11-20T14:12:33Z");

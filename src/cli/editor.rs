@@ -11,9 +11,6 @@ use transcript::redact::redact;
 use crate::error::{CliError, USAGE};
 use crate::note_change::without_secrets;
 
-/// What git writes around lines that both sides have changed.
-const CONFLICT_MARKS: [&str; 2] = ["<<<<<<< ", ">>>>>>> "];
-
 /// The text after the person has edited it, in a file with this ending. A text with a problem is refused and kept, and
 /// so is one of an editor that failed; `unchanged` says what was not done then, as "nothing was merged".
 pub(crate) fn edit(
@@ -101,7 +98,7 @@ pub(crate) fn edit_unit(
 /// Why a text cannot replace another one in the file of a brain at this path.
 fn unit_problem(text: &str, before: &str, path: &str) -> Option<String> {
     let has_front_matter = |text: &str| text.trim_start_matches('\u{feff}').starts_with("---");
-    if text.lines().any(|line| CONFLICT_MARKS.iter().any(|mark| line.starts_with(mark))) {
+    if knowledge::text::conflict_line(text).is_some() {
         return Some("the text still has conflict markers".to_owned());
     }
     if Path::new(path).extension().is_none_or(|extension| extension != "md") {

@@ -443,8 +443,7 @@ fn insert_unit(transaction: &Transaction<'_>, unit: &Unit, path: &str) -> rusqli
             .execute(params![unit.id.as_str(), related.id.as_str(), related.relation.as_str()])?;
     }
     for link in wikilinks(&unit.body) {
-        let target = link.id();
-        if target != unit.id {
+        for target in link.ids().filter(|target| *target != unit.id) {
             transaction
                 .prepare_cached("INSERT OR IGNORE INTO relationships VALUES (?1, ?2, ?3)")?
                 .execute(params![unit.id.as_str(), target.as_str(), LINKS_TO])?;

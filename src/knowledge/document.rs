@@ -163,9 +163,16 @@ impl Document {
     /// nugget was installed; it is read as a unit of type `note`.
     ///
     /// # Errors
-    /// If the front matter is not a YAML mapping, or a known key has a value of the wrong type.
+    /// If the front matter is not a YAML mapping, or a known key has a value of the wrong type, or a merge has left its
+    /// conflict in the text.
     pub fn unit(&self, path: &str) -> Result<Unit, FrontMatterError> {
         let mapping = self.mapping()?;
+        if let Some(line) = text::conflict_line(&self.raw) {
+            return Err(FrontMatterError::new(
+                line,
+                "a merge has left a conflict here: both texts stand between its marks",
+            ));
+        }
         let keys = Keys { document: self, mapping: &mapping };
         let defaults = PathDefaults::from_path(path);
         let kind = match keys.text("type")? {

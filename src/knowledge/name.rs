@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use deunicode::deunicode_char;
 use serde::{Deserialize, Serialize};
 use unicode_normalization::UnicodeNormalization;
 
@@ -61,15 +62,15 @@ text_newtype! {
 impl Domain {
     /// Makes a domain that is safe as a folder name from any text; `general` if nothing is left of it.
     pub fn sanitized(text: &str) -> Self {
-        let slug = slug(text);
+        let slug = unreserved(tag(text));
         Self(if slug.is_empty() { "general".to_owned() } else { slug })
     }
 }
 
 impl UnitId {
-    /// Makes an id from a title: its slug, or `unit` if nothing is left of it.
+    /// Makes an id from a title: its [`slug`] with letters of other scripts in Latin ones, or `unit` if nothing is left of it.
     pub fn from_title(title: &str) -> Self {
-        let slug = slug(title);
+        let slug = unreserved(tag(title));
         Self(if slug.is_empty() { "unit".to_owned() } else { slug })
     }
 
@@ -110,12 +111,36 @@ impl SessionId {
 ///
 /// The result is never the name of a Windows device, nor a name that a brain reserves.
 pub fn slug(text: &str) -> String {
-    let slug = tag(text);
+    unreserved(hyphenated(text))
+}
+
+/// As [`slug`], with letters of other scripts written in Latin ones, for what is never the name of a file.
+pub fn tag(text: &str) -> String {
+    hyphenated(&latin(text))
+}
+
+fn unreserved(slug: String) -> String {
     if is_reserved(&slug) { format!("{slug}-unit") } else { slug }
 }
 
-/// As [`slug`], for what is never the name of a file.
-pub fn tag(text: &str) -> String {
+/// A text with its letters in Latin ones, as far as an id has room for it: Größe is Grosse, 数据库 is Shu Ju Ku.
+fn latin(text: &str) -> String {
+    let mut latin = String::new();
+    for c in text.chars().take(4 * SLUG_BYTES_MAX) {
+        match deunicode_char(c).filter(|_| c.is_alphabetic() && !is_micro(c)) {
+            Some(letters) => latin.push_str(letters),
+            None => latin.push(c),
+        }
+    }
+    latin
+}
+
+/// The sign of "micro", or the Greek letter that is written for it.
+fn is_micro(c: char) -> bool {
+    matches!(c, '\u{b5}' | '\u{3bc}')
+}
+
+fn hyphenated(text: &str) -> String {
     let mut slug = String::with_capacity(text.len().min(SLUG_BYTES_MAX));
     // The sign of "micro" is written with a u where there is no other: 9 µs is not 9 s.
     let followed = text.chars().zip(text.chars().skip(1).chain([' ']));
@@ -202,6 +227,20 @@ mod tests {
         assert_eq!(tag("Index"), "index");
         check("The lock takes 9 \u{b5}s", "the-lock-takes-9-us");
         check("The lock takes 9 \u{3bc}s", "the-lock-takes-9-us");
+    }
+
+    #[test]
+    fn an_id_is_in_latin_letters_whatever_the_script() {
+        let check =
+            |title: &str, expected: &str| assert_eq!(UnitId::from_title(title).as_str(), expected, "{title}");
+        check("Größe der Øvelse", "grosse-der-ovelse");
+        check("Не используй Docker", "ne-ispolzui-docker");
+        check("数据库连接池", "shu-ju-ku-lian-jie-chi");
+        check("The lock takes 9 \u{b5}s", "the-lock-takes-9-us");
+        check("The lock takes 9 \u{3bc}s", "the-lock-takes-9-us");
+        check("🦀 → ∞", "unit");
+        assert_eq!(tag("Индекс"), "indeks");
+        assert_eq!(Domain::sanitized("базы").as_str(), "bazy");
     }
 
     #[test]

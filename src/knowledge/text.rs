@@ -277,6 +277,25 @@ pub fn demote_headings(markdown: &str) -> String {
     lines.join("\n")
 }
 
+/// The line at which git has left a conflict, or a part of one, for a person to resolve; not what shows one as code.
+pub fn conflict_line(text: &str) -> Option<usize> {
+    let (mut is_divided, mut is_code) = (false, false);
+    for (number, line) in text.lines().enumerate() {
+        if line.trim_start().starts_with("```") || line.trim_start().starts_with("~~~") {
+            is_code = !is_code;
+        }
+        if is_code {
+            continue;
+        }
+        // Seven `>` alone are a quote in a quote.
+        if line.starts_with("<<<<<<< ") || (is_divided && line.starts_with(">>>>>>> ")) {
+            return Some(number + 1);
+        }
+        is_divided |= line == "=======";
+    }
+    None
+}
+
 /// Reduces a text to lower-case letters and digits with single spaces. Two texts with the same canonical form are the
 /// same knowledge.
 pub fn canonical(text: &str) -> String {
@@ -336,6 +355,15 @@ pub fn error_chain(error: &(dyn std::error::Error + 'static)) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_conflict_is_found_unless_it_is_shown_as_code() {
+        let conflict = "<<<<<<< main\na\n=======\nb\n>>>>>>> other\n";
+        assert_eq!(conflict_line(&format!("# A\n\n{conflict}")), Some(3));
+        assert_eq!(conflict_line(conflict.strip_prefix("<<<<<<< main\n").unwrap()), Some(4));
+        assert_eq!(conflict_line(&format!("```\n{conflict}```\n")), None);
+        assert_eq!(conflict_line(">>>>>>> a quote\n\nA heading\n=======\n"), None);
+    }
 
     #[test]
     fn hidden_text_does_not_survive() {

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::name::{UnitId, file_stem, slug};
+use crate::name::{UnitId, file_stem, tag};
 
 /// A link in a text.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,11 +16,13 @@ pub struct Wikilink<'t> {
 }
 
 impl Wikilink<'_> {
-    /// The id of the unit that it most likely names: the file's name, or the id that nugget makes of a title.
-    pub fn id(&self) -> UnitId {
+    /// The ids of the unit that it most likely names: the one that nugget makes of a title, and the name of a file that has
+    /// other letters.
+    pub fn ids(&self) -> impl Iterator<Item = UnitId> {
         let stem = file_stem(self.target).trim();
-        let slug = slug(stem);
-        if slug.is_empty() { UnitId::verbatim(stem) } else { UnitId::verbatim(slug) }
+        let by_name = (!stem.is_ascii() || stem.is_empty()).then(|| UnitId::verbatim(stem));
+        let of_title = (!tag(stem).is_empty()).then(|| UnitId::from_title(stem));
+        of_title.into_iter().chain(by_name)
     }
 }
 
@@ -86,8 +88,11 @@ mod tests {
             ("last", None),
         ];
         assert_eq!(found, expected);
-        let ids: Vec<_> = wikilinks(text).iter().map(|link| link.id().to_string()).collect();
-        assert_eq!(ids, ["jwt-tokens", "caches", "two-words", "last"]);
+        let ids = |text| -> Vec<_> {
+            wikilinks(text).iter().flat_map(Wikilink::ids).map(|id| id.to_string()).collect()
+        };
+        assert_eq!(ids(text), ["jwt-tokens", "caches", "two-words", "last"]);
+        assert_eq!(ids("[[База]] [[→]]"), ["baza", "База", "→"]);
         for link in wikilinks(text) {
             assert!(text[link.span.clone()].starts_with("[[") && text[link.span].ends_with("]]"));
         }

@@ -419,7 +419,7 @@ impl Notebook {
     /// An id that no file has.
     fn free_id(&self, title: &str) -> UnitId {
         let plain = match UnitId::from_title(title) {
-            id if name::slug(title).is_empty() => UnitId::verbatim(id.as_str().replace("unit", "note")),
+            id if name::tag(title).is_empty() => UnitId::verbatim(id.as_str().replace("unit", "note")),
             id => id,
         };
         let stems: BTreeSet<&str> =
@@ -673,7 +673,8 @@ mod tests {
         let mut notebook = Notebook::new([broken.clone()]);
         assert_eq!(notebook.create(NewNote::note("Broken", "x"), at(0)).unwrap().as_str(), "broken-2");
         assert!(notebook.changes().iter().all(|change| change.path != broken.0));
-        assert_eq!(notebook.create(NewNote::note("日本", "x"), at(0)).unwrap().as_str(), "note");
+        assert_eq!(notebook.create(NewNote::note("日本", "x"), at(0)).unwrap().as_str(), "ri-ben");
+        assert_eq!(notebook.create(NewNote::note("→", "x"), at(0)).unwrap().as_str(), "note");
     }
 
     /// After any operations every link is in both files once, and nothing points nowhere.

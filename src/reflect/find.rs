@@ -247,7 +247,9 @@ impl<'a> Search<'a> {
     /// Whether the text of one has a wikilink to the other: who links a unit wants both.
     fn mentions(&self, pair: &Pair) -> bool {
         let mentions = |from: usize, to: usize| {
-            wikilinks(&self.live[from].unit().body).iter().any(|link| link.id() == self.live[to].unit().id)
+            wikilinks(&self.live[from].unit().body)
+                .iter()
+                .any(|link| link.ids().any(|id| id == self.live[to].unit().id))
         };
         mentions(pair.one, pair.other) || mentions(pair.other, pair.one)
     }

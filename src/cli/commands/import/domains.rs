@@ -47,7 +47,7 @@ pub(super) fn decide(
 }
 
 fn set(files: &mut [SourceFile], domain: &str) -> Result<(), CliError> {
-    if knowledge::name::slug(domain).is_empty() {
+    if knowledge::name::tag(domain).is_empty() {
         return Err(CliError::new(format!("{domain:?} cannot be a domain"))
             .code(USAGE)
             .hint("a domain has letters, digits and hyphens, such as `billing`"));
