@@ -129,6 +129,42 @@ fn uninstall_keeps_what_the_user_wrote_in_between() {
 }
 
 #[test]
+fn uninstall_says_which_entry_it_keeps_as_it_was_edited() {
+    let sandbox = Sandbox::new();
+    sandbox.ok(["install", "--as", "settings"]);
+    let settings = read_text(&sandbox, ".claude/settings.json");
+    let edited = settings.replacen("nugget guard", "nugget guard --quiet", 1);
+    assert_ne!(edited, settings);
+    fs::write(sandbox.path().join(".claude/settings.json"), &edited).unwrap();
+    let printed = sandbox.ok(["uninstall"]);
+    assert!(
+        printed.contains("kept, as it was edited: ") && printed.contains("nugget guard --quiet"),
+        "{printed}"
+    );
+    assert!(printed.contains("in ~/.claude/settings.json; remove it there"), "{printed}");
+    assert_eq!(
+        printed.matches("nugget guard").count(),
+        3,
+        "it is not among the two that were removed: {printed}"
+    );
+    let left = read_text(&sandbox, ".claude/settings.json");
+    assert!(left.contains("nugget guard --quiet") && !left.contains("session-start"), "{left}");
+}
+
+#[test]
+fn uninstall_keeps_a_link_whose_target_install_has_created() {
+    let sandbox = Sandbox::new();
+    let [link, target] =
+        ["settings.json", "dotfiles.json"].map(|name| sandbox.path().join(".claude").join(name));
+    fs::create_dir_all(link.parent().unwrap()).unwrap();
+    std::os::unix::fs::symlink("dotfiles.json", &link).unwrap();
+    sandbox.ok(["install"]);
+    assert!(target.is_file());
+    sandbox.ok(["uninstall"]);
+    assert!(link.is_symlink() && !target.exists());
+}
+
+#[test]
 fn uninstall_leaves_no_file_that_install_created() {
     for how in ["plugin", "settings"] {
         let sandbox = Sandbox::new();
@@ -488,6 +524,9 @@ fn a_project_is_told_that_the_users_plugin_runs_too() {
         "{doctor}"
     );
     assert!(doctor.contains("fix: nugget uninstall --scope project"), "{doctor}");
+    let output = run(&["uninstall"]);
+    let printed = String::from_utf8(output.stdout).unwrap();
+    assert!(printed.contains("in this project it is: nugget uninstall --scope project"), "{printed}");
 }
 
 #[test]

@@ -132,6 +132,15 @@ pub(crate) struct Plan {
     pub(crate) is_new: bool,
 }
 
+/// What a removal does.
+pub(crate) struct Removal {
+    pub(crate) changes: Vec<Change>,
+    /// The plugin's folder, if there is one.
+    pub(crate) plugin: Option<PathBuf>,
+    /// What stays, as somebody has edited it since the installation: the file and the command there.
+    pub(crate) edited_since: Vec<(PathBuf, String)>,
+}
+
 impl ClientFiles {
     /// The files of a scope; `project` is the folder that the command runs in.
     pub(crate) fn find(scope: Scope, project: &Path) -> Result<Self, CliError> {
@@ -257,11 +266,11 @@ impl ClientFiles {
         Ok(())
     }
 
-    /// The changes that remove nugget, and the plugin's folder if there is one.
-    pub(crate) fn plan_removal(&self) -> Result<(Vec<Change>, Option<PathBuf>), CliError> {
+    /// The changes that remove nugget.
+    pub(crate) fn plan_removal(&self) -> Result<Removal, CliError> {
         let record = self.read_record()?;
         let plugin = self.installed_plugin(record.as_ref());
-        let mut changes = Vec::new();
+        let (mut changes, mut edited_since) = (Vec::new(), Vec::new());
         let edited = match record {
             Some(record) => record.files,
             None => self.default_edits()?,
@@ -269,19 +278,28 @@ impl ClientFiles {
         for edited in edited {
             let before = read(&edited.path)?;
             let after = self.without(&edited, before.as_deref())?;
-            changes.push(Change { path: edited.path, before, after, original: None, added: edited.added });
+            let present = before.as_deref().unwrap_or_default();
+            let is_removed = |added: &Added| matches!(json_edit::remove(present, added), Ok(Some(_)));
+            let (added, others): (Vec<_>, Vec<_>) = edited.added.into_iter().partition(is_removed);
+            let left = json_edit::value(after.as_deref().unwrap_or_default()).unwrap_or_default();
+            edited_since.extend(
+                others
+                    .iter()
+                    .filter_map(|added| Some((edited.path.clone(), called_there(&left, &added.entry)?))),
+            );
+            changes.push(Change { path: edited.path, before, after, original: None, added });
         }
         changes.retain(Change::is_needed);
-        Ok((changes, plugin))
+        Ok(Removal { changes, plugin, edited_since })
     }
 
-    /// Applies the changes of [`ClientFiles::plan_removal`] and deletes the record.
-    pub(crate) fn remove(&self, changes: &[Change], plugin: Option<&Path>) -> Result<(), CliError> {
+    /// Applies [`ClientFiles::plan_removal`] and deletes the record.
+    pub(crate) fn remove(&self, removal: &Removal) -> Result<(), CliError> {
         let folders = self.read_record()?.map(|record| record.folders).unwrap_or_default();
-        for change in changes {
+        for change in &removal.changes {
             self.write(change)?;
         }
-        if let Some(folder) = plugin {
+        if let Some(folder) = &removal.plugin {
             remove_plugin(folder)?;
         }
         for folder in folders.iter().rev() {
@@ -428,7 +446,8 @@ impl ClientFiles {
                 let mode = if self.scope == Scope::User { 0o600 } else { 0o644 };
                 write_file(&change.path, text, mode)
             }
-            None => remove_file(&change.path),
+            // The file behind a link, which `install` has made there.
+            None => remove_file(&resolve_links(&change.path)?),
         }
     }
 
@@ -500,6 +519,23 @@ fn has_own_hook(groups: &Value, ours: &Value) -> bool {
     let hooks = groups.filter_map(|group| group["hooks"].as_array()).flatten();
     let mut commands = hooks.filter_map(|hook| hook["command"].as_str());
     commands.any(|command| calls_nugget(command) && !command.contains("command -v"))
+}
+
+/// The command that calls nugget in place of an entry that was edited.
+fn called_there(left: &Value, entry: &Entry) -> Option<String> {
+    let container = entry.path.iter().fold(left, |at, key| &at[key]);
+    match &entry.key {
+        Some(name) => {
+            let server = &container[name];
+            (server["args"][0] == "serve").then(|| format!("{name} ({})", entry.path.join(".")))
+        }
+        None => {
+            let groups = container.as_array().into_iter().flatten();
+            let hooks = groups.filter_map(|group| group["hooks"].as_array()).flatten();
+            let mut commands = hooks.filter_map(|hook| hook["command"].as_str());
+            commands.find(|command| calls_nugget(command)).map(str::to_owned)
+        }
+    }
 }
 
 /// Whether a command is one of nugget's hooks, as a person would write it.
@@ -592,7 +628,7 @@ fn make_parent(path: &Path) -> Result<(), CliError> {
 
 fn failed(what: &str, path: &Path, error: &io::Error) -> CliError {
     CliError::new(format!("failed to {what} {}: {error}", path.display()))
-        .hint("the changes so far are recorded: `nugget uninstall` reverts them")
+        .hint("mend that, then run the command again; what was done so far is recorded")
 }
 
 pub(crate) fn invalid_file(path: &Path, error: &json_edit::Error) -> CliError {
