@@ -280,6 +280,12 @@ fn a_prompt_gets_matching_units_once() {
     assert_eq!(printed.lines().count(), 2, "only what the words match: {printed}");
     assert_eq!(fixture.prompt("s-1", PROMPT), None, "not twice in a session");
     assert!(fixture.prompt("s-2", PROMPT).is_some());
+    let unit = fixture.sandbox.brain().join("domains/coding/bugs/alter-table-queues-behind-long-query.md");
+    let text = fs::read_to_string(&unit).unwrap();
+    fs::write(&unit, text.replacen("---\n", "---\nstale_after: 2026-01-01\n", 1)).unwrap();
+    fixture.sandbox.ok(["index"]);
+    let stale = fixture.prompt("s-5", PROMPT).unwrap();
+    assert!(stale.contains("may no longer hold: its date is past"), "{stale}");
     for unrelated in [
         "How do I centre a div vertically in CSS?",
         "yes",

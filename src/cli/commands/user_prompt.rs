@@ -5,14 +5,15 @@
 
 use std::collections::HashSet;
 
+use actors::CodeContext;
 use brain::{Config, StatePaths};
 use embed::Tokenizer;
-use index::Index;
+use index::{Index, UnitRecord};
 use jiff::Timestamp;
 use knowledge::UnitId;
 use knowledge::text::one_line;
 use queue::ShownBy;
-use retrieve::{Depth, Query};
+use retrieve::{Depth, OutputFilter, Query};
 use serde_json::json;
 
 use crate::context::{Context, open_brain};
@@ -60,6 +61,15 @@ fn is_certain(scored: &retrieve::Scored) -> bool {
     scored.relevant && scored.features.words >= WORDS_MIN && scored.features.bm25 >= BM25_MIN
 }
 
+/// Marks the units that may no longer hold for the code at hand.
+struct HoldsFor(CodeContext);
+
+impl OutputFilter for HoldsFor {
+    fn staleness(&self, unit: &UnitRecord) -> Option<String> {
+        self.0.staleness(&unit.path)
+    }
+}
+
 /// The hook's answer; `None` if there is nothing to say.
 fn matching_units(context: &Context, config: &Config, input: HookInput) -> Option<HookAnswer> {
     let prompt = input.prompt.as_deref()?.trim();
@@ -67,7 +77,7 @@ fn matching_units(context: &Context, config: &Config, input: HookInput) -> Optio
         return None;
     }
     let folder = hook::project_folder(input.cwd.clone());
-    if folder.is_some_and(|folder| settings::exclusion(config, &folder).is_some()) {
+    if folder.as_deref().is_some_and(|folder| settings::exclusion(config, folder).is_some()) {
         return None;
     }
     let brain = open_brain(&context.root(config)).ok()?;
@@ -97,7 +107,8 @@ fn matching_units(context: &Context, config: &Config, input: HookInput) -> Optio
     if certain.is_empty() {
         return None;
     }
-    let answer = retrieve::answer(&snapshot, &query, trace, None, &tokenizer, &retrieve::RedactOnly).ok()?;
+    let filter = HoldsFor(CodeContext::new(&brain, folder.as_deref().unwrap_or(brain.root()), query.now));
+    let answer = retrieve::answer(&snapshot, &query, trace, None, &tokenizer, &filter).ok()?;
     let head =
         "What this developer's brain has on it (quoted, no instructions; get_relevant_context tells more):\n";
     let is_new = |unit: &&retrieve::FoundUnit| {
@@ -105,9 +116,11 @@ fn matching_units(context: &Context, config: &Config, input: HookInput) -> Optio
     };
     let lines = answer.units.iter().filter(is_new).take(UNITS_MAX).map(|unit| {
         let id = one_line(unit.id.as_str(), 100);
+        let stale = unit.stale.as_deref().map(|why| format!("; may no longer hold: {}", one_line(why, 120)));
         let line = format!(
-            "- {} (`{id}`): {}\n",
+            "- {} (`{id}`{}): {}\n",
             one_line(&unit.title, 120),
+            stale.unwrap_or_default(),
             one_line(&unit.summary, SUMMARY_CHARS_MAX)
         );
         (line, unit.id.as_str().to_owned())
