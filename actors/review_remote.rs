@@ -57,7 +57,12 @@ pub enum NotMerged {
     /// Merging would lose or disturb something in the work tree.
     Refused(Refusal),
     /// The remote does not take the default branch.
-    RemoteRefused(String),
+    RemoteRefused {
+        /// Its answer.
+        why: String,
+        /// Whether it is a rule of the remote's, as one that protects the branch.
+        is_protected: bool,
+    },
 }
 
 /// What became of a branch of which everything is decided.
@@ -254,8 +259,9 @@ impl<'a> ReviewRemote<'a> {
                     } => {
                         self.offline = Some(error_chain(&error));
                     }
-                    git::Error::Remote { .. } => {
-                        return Ok(Err(NotMerged::RemoteRefused(error_chain(&error))));
+                    git::Error::Remote { failure, .. } => {
+                        let is_protected = *failure == RemoteFailure::Protected;
+                        return Ok(Err(NotMerged::RemoteRefused { why: error_chain(&error), is_protected }));
                     }
                     _ => return Err(error.into()),
                 },

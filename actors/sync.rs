@@ -287,7 +287,7 @@ impl SyncRun<'_> {
         Ok(self.queue.set_pull_state(capture.id, state)?)
     }
 
-    /// Whether the default branch has a capture's commit, or every file of it as it is.
+    /// Whether the default branch has a capture's commit or what it changes, as after a squashed or rebased merge.
     fn is_in(&self, capture: &Capture, tip: CommitId) -> Result<bool, Failure> {
         let Some(commit) = pushed_commit(capture) else { return Ok(false) };
         if self.repository.contains(tip, commit)? {
@@ -295,7 +295,7 @@ impl SyncRun<'_> {
         }
         Ok(match self.planned(capture)? {
             Some((_, plan)) => plan.merge_state(self.repository, tip)? == MergeState::AlreadyMerged,
-            None => false,
+            None => self.repository.is_commit_merged(commit, tip)?,
         })
     }
 

@@ -526,6 +526,24 @@ fn on_another_host_the_default_branch_is_pushed() {
 }
 
 #[test]
+fn on_another_host_a_squashed_branch_is_deleted_by_the_next_sync() {
+    let (sandbox, bare) = with_folder_remote();
+    git(sandbox.path(), &["clone", "-q", "remote.git", "other"]);
+    let other = sandbox.path().join("other");
+    let branch = branches(&bare).split_whitespace().next_back().unwrap().to_owned();
+    git(&other, &["merge", "-q", "--squash", &format!("origin/{branch}")]);
+    git(&other, &["-c", "user.name=A", "-c", "user.email=a@example.com", "commit", "-qm", "squashed"]);
+    git(&other, &["push", "-q"]);
+    let synced = sandbox.json(["sync", "--json"]);
+    assert_eq!(
+        (&synced["remote"]["merged"], &synced["remote"]["deleted"]),
+        (&json!([1]), &json!(1)),
+        "{synced}"
+    );
+    assert_eq!((branches(&bare).as_str(), branches(&sandbox.brain()).as_str()), ("", ""));
+}
+
+#[test]
 fn offline_it_is_merged_here_and_pushed_by_the_next_sync() {
     let (sandbox, bare) = with_folder_remote();
     let away = bare.with_extension("away");
@@ -632,7 +650,13 @@ fn a_remote_that_refuses_the_default_branch_changes_nothing() {
     let output = sandbox.run(["review", "merge", "--all"]);
     assert_eq!(output.status.code(), Some(1));
     let printed = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(printed.contains("the remote refused the branch"), "{printed}");
+    assert_eq!(printed.matches("the remote refused the branch").count(), 1, "{printed}");
+    assert_eq!(printed.matches("not merged: ").count(), 3, "{printed}");
+    let hint = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(
+        hint.contains("merge the branch nugget/session-") && hint.contains("then `nugget sync`"),
+        "{hint}"
+    );
     assert_eq!(sandbox.git(&["rev-parse", "main"]), main);
     assert_eq!(ids(&sandbox).len(), 3);
 }

@@ -63,6 +63,17 @@ impl Repository {
         is_merged(&git, &self.default_branch_of(&git)?, commit)
     }
 
+    /// [`is_merged`](Self::is_merged) of a branch by its last commit, which need not be a branch here, into `tip` alone.
+    /// `false` if the repository lacks it.
+    ///
+    /// # Errors
+    /// When history cannot be read.
+    pub fn is_commit_merged(&self, commit: CommitId, tip: CommitId) -> Result<bool, Error> {
+        let git = self.git()?;
+        let into = Branch { name: String::new(), tip, local: None, remote: Some(tip) };
+        Ok(git.has_object(commit.0) && is_merged(&git, &into, commit)?)
+    }
+
     /// The files that a branch adds or changes since it left the default branch (since its last commit's parent,
     /// if it is merged), as sorted pairs of path and content. A file larger than
     /// [`BLOB_BYTES_MAX`](crate::BLOB_BYTES_MAX) is left out.

@@ -279,8 +279,20 @@ pub(super) fn reviewed_lines(verb: &str, reviewed: &Reviewed) -> String {
         let verb = if is_removed { "removed" } else { verb };
         text.push_str(&format!("{verb}: {}\n", safe(item.title())));
     }
-    for (item, why) in &reviewed.left {
-        text.push_str(&format!("not {verb}: {}: {}\n", safe(item.title()), describe_not_merged(item, why).0));
+    let left: Vec<_> = reviewed
+        .left
+        .iter()
+        .map(|(item, why)| (safe(item.title()), describe_not_merged(item, why).0))
+        .collect();
+    // What stops all of them is said once.
+    for same in left.chunk_by(|(_, one), (_, other)| one == other) {
+        for (title, why) in same {
+            let why = if same.len() == 1 { format!(": {why}") } else { String::new() };
+            text.push_str(&format!("not {verb}: {title}{why}\n"));
+        }
+        if let [(_, why), _, ..] = same {
+            text.push_str(&format!("  {why}\n"));
+        }
     }
     for finished in &reviewed.finished {
         let pull = finished.pull.map(|number| format!(", pull request #{number} closed")).unwrap_or_default();
@@ -321,10 +333,14 @@ pub(super) fn describe_not_merged(item: &Item, why: &NotMerged) -> (String, Stri
         NotMerged::Refused(refusal) => {
             (refusal.to_string(), "nothing was changed; put that right, then merge again".to_owned())
         }
-        NotMerged::RemoteRefused(message) => (
-            message.clone(),
+        NotMerged::RemoteRefused { why, is_protected } => (
+            why.clone(),
             match item.pull_url() {
                 Some(url) => format!("nothing was changed; merge it there: {url}"),
+                None if *is_protected => format!(
+                    "nothing was changed; where your main branch takes no pushes, merge the branch {} there, then `nugget sync`",
+                    item.branch
+                ),
                 None => "nothing was changed; try again".to_owned(),
             },
         ),
