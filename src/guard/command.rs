@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::bash::{self, Command};
+use crate::spelling::{is_same_subcommand, spellings};
 
 /// A program with its subcommand, and the arguments that must be there, in any order of the options.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -41,10 +42,15 @@ impl CommandPattern {
         let (operands, options) = split(command);
         let mut rest = operands.iter();
         let in_order = self.operands.iter().enumerate().all(|(at, wanted)| match at {
-            0 => rest.next() == Some(&wanted.as_str()),
+            0 => rest.next().is_some_and(|found| is_same_subcommand(&self.program, found, wanted)),
             _ => rest.any(|operand| operand == wanted),
         });
-        in_order && self.options.iter().all(|wanted| options.iter().any(|option| has_option(option, wanted)))
+        let subcommand = self.operands.first().map_or("", String::as_str);
+        let is_there = |wanted: &String| {
+            spellings(&self.program, subcommand, wanted)
+                .any(|wanted| options.iter().any(|option| has_option(option, wanted)))
+        };
+        in_order && self.options.iter().all(is_there)
     }
 }
 
@@ -94,8 +100,13 @@ fn split(command: &Command) -> (Vec<&str>, Vec<&str>) {
         }
         if word.len() > 1 && word.starts_with('-') {
             options.push(word);
-            if operands.is_empty() && with_value.contains(&word) {
-                words.next();
+            match word.split_once('=') {
+                // As in `--namespace prod`.
+                Some((_, value)) if !operands.is_empty() && word.starts_with("--") => operands.push(value),
+                None if operands.is_empty() && with_value.contains(&word) => {
+                    words.next();
+                }
+                _ => {}
             }
         } else if operands.is_empty() && word.starts_with('+') {
             // A toolchain: `cargo +nightly test`.
@@ -140,6 +151,17 @@ mod tests {
             ("python -m pytest", "python -m pytest tests/x.py"),
             ("timeout", "timeout 30 make"),
             ("make", "timeout 30 make"),
+            ("git push --force", "git push -f origin main"),
+            ("git push -f", "git push origin main --force"),
+            ("git commit --no-verify", "git commit -nm x"),
+            ("rm --recursive", "rm -rf x"),
+            ("npm install", "npm i left-pad"),
+            ("npm i", "npm install"),
+            ("kubectl delete pod --namespace prod", "kubectl delete pod web -n prod"),
+            ("kubectl delete pod --namespace prod", "kubectl delete pod web --namespace=prod"),
+            ("pytest", "python3 -m pytest tests"),
+            ("python -m pytest", "pytest tests"),
+            ("docker compose down", "docker-compose down -v"),
             ("cargo test --workspace", "cargo +nightly test --workspace"),
             ("cargo publish --workspace", "cargo --manifest-path x/Cargo.toml publish --workspace"),
             ("cat -A <file>", "cat -A notes.txt"),
@@ -158,6 +180,9 @@ mod tests {
             ("git push --force", "git branch push --force"),
             ("git push --force", "git commit -m 'push --force'"),
             ("npm run build", "npm run lint"),
+            ("git push --no-verify", "git push -n"),
+            ("kubectl delete --namespace prod", "kubectl delete --namespace=test"),
+            ("pytest", "python3 pytest.py"),
             ("rm -r", "rm --recursive-not x"),
             ("grep -P", "grep -n P file"),
             ("cargo publish", "cat <<E\ncargo publish\nE"),

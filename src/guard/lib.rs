@@ -33,6 +33,7 @@ mod hook;
 mod path;
 mod repositories;
 mod signature;
+mod spelling;
 mod trigger;
 mod trigger_file;
 mod unit_triggers;
