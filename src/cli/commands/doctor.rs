@@ -264,9 +264,18 @@ fn check_branch(repository: &Result<git::Repository, git::Error>) -> Check {
     match (behind, ahead, blocked) {
         (0, 0, _) => Check::ok(name, format!("`{branch}` is up to date with the remote's last known state")),
         (0, ahead, _) => Check::ok(name, format!("`{branch}` has {} not pushed", commits(ahead))),
-        (behind, _, None) => {
+        (behind, 0, None) => {
             Check::warning(name, format!("`{branch}` is {} behind", commits(behind))).fix("nugget sync")
         }
+        (behind, 1.., _) => Check::warning(
+            name,
+            format!(
+                "`{branch}` has {} not pushed and lacks {} of the remote's",
+                commits(ahead),
+                commits(behind)
+            ),
+        )
+        .fix("`git pull --no-rebase` in the brain, then `git push`"),
         (behind, _, Some(why)) => Check::warning(
             name,
             format!("`{branch}` is {} behind and cannot be updated: {why}", commits(behind)),

@@ -73,8 +73,10 @@ impl RemoteStatus {
             }
             if lag.ahead > 0 {
                 let branch = output::safe(&lag.branch);
+                // A push of what has diverged is refused.
+                let how = if lag.behind > 0 { "git pull --no-rebase, then git push" } else { "git push" };
                 problems.push(format!(
-                    "{} of {branch} not pushed yet (git push)",
+                    "{} of {branch} not pushed yet ({how})",
                     counted(lag.ahead as u64, "commit")
                 ));
             }
