@@ -128,10 +128,13 @@ fn a_reviewed_unit_is_told_of_its_file_and_records_only_where_there_is_none() {
     assert!(shown.contains("not reviewed, session 5a3b7c1e"), "{shown}");
     assert!(shown.lines().all(|line| line.chars().count() <= 80), "{shown}");
 
+    shop.unit("house-rule", "scope: [.]\n");
+    let beside = ids(&shop.sandbox.json(["context", &file, "--json"]));
+    assert!(beside.contains(&"house-rule".to_owned()) && beside.len() > 2, "{beside:?}");
     shop.unit("rates-are-cached", "scope: [src/rates.rs]\n");
     shop.unit("elsewhere", "scope:\n- path: src/rates.rs\n  repository: example.com/other/shop\n");
     let answer = shop.sandbox.json(["context", &file, "--json"]);
-    assert_eq!(ids(&answer), ["rates-are-cached"]);
+    assert_eq!(ids(&answer), ["rates-are-cached", "house-rule"]);
     assert_eq!(
         (&answer["budget"]["truncated"], &answer["query"]["path"]),
         (&json!(false), &json!("src/rates.rs"))

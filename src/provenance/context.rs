@@ -10,7 +10,7 @@ use rusqlite::{Connection, params};
 use serde::Serialize;
 
 use crate::item::{Depth, Item, Question, StaleReason, Staleness};
-use crate::pack::{PackedItem, pack_with_prompts};
+use crate::pack::{PackedItem, pack_with_prompts, tokens};
 use crate::score;
 use crate::stale::{StaleCheck, parse_digest};
 
@@ -19,6 +19,8 @@ const RECORDS_MAX: usize = 200;
 const UNITS_BY_WORDS_MAX: usize = 20;
 const DETAIL_CHARS_MAX: usize = 600;
 const PROMPT_CHARS_MAX: usize = 800;
+/// At depth `deep` a unit is told whole if it takes at most this part of the budget: a third.
+const WHOLE_OF_BUDGET: usize = 3;
 
 /// The project that is asked about.
 #[derive(Clone, Copy, Debug)]
@@ -127,7 +129,7 @@ pub struct AnsweredItem {
 pub enum Records<'a> {
     /// None.
     None,
-    /// Where no unit answers.
+    /// Where no unit answers, or only such as bear on the whole repository.
     WithoutUnits(&'a Archive),
     /// All that answer, beside the units.
     All(&'a Archive),
@@ -147,7 +149,12 @@ pub fn answer(
     let mut items = of_units(question, place, units)?;
     let archive = match records {
         Records::All(archive) => Some(archive),
-        Records::WithoutUnits(archive) => Some(archive).filter(|_| items.is_empty()),
+        Records::WithoutUnits(archive) => {
+            let is_general = |item: &Item| {
+                question.path.is_some() && item.path.is_none() && item.symbol.is_none() && item.rank.is_none()
+            };
+            Some(archive).filter(|_| items.iter().all(is_general))
+        }
         Records::None => None,
     };
     if let Some(archive) = archive {
@@ -267,7 +274,13 @@ fn of_units(question: &Question, place: Place<'_>, units: &[Unit]) -> Result<Vec
         if !(is_here || rank.is_some()) || !is_of_kind || !is_new_enough {
             continue;
         }
-        items.push(unit_item(unit, scope, rank));
+        let mut item = unit_item(unit, scope, rank);
+        if question.depth == Depth::Deep {
+            let whole =
+                whole_text(&unit.body).filter(|text| tokens(text) * WHOLE_OF_BUDGET <= question.budget);
+            item.detail = whole.or(item.detail);
+        }
+        items.push(item);
     }
     Ok(items)
 }
@@ -400,6 +413,16 @@ fn first_paragraph(body: &str) -> Option<String> {
     Some(knowledge::text::one_line(paragraph, DETAIL_CHARS_MAX))
 }
 
+/// A body without its title.
+fn whole_text(body: &str) -> Option<String> {
+    let body = body.trim();
+    let rest = match body.strip_prefix("# ") {
+        Some(titled) => titled.split_once('\n').map_or("", |(_, rest)| rest),
+        None => body,
+    };
+    Some(knowledge::text::strip_hidden(rest.trim())).filter(|text| !text.is_empty())
+}
+
 #[cfg(test)]
 mod tests {
     use knowledge::Document;
@@ -415,6 +438,22 @@ mod tests {
     fn a_paragraph_may_begin_with_code() {
         let body = "# Skew\n\n```rust\nverify()\n```\n\n`verify` fails when the issuer is ahead.\n\nMore.\n";
         assert_eq!(first_paragraph(body).as_deref(), Some("`verify` fails when the issuer is ahead."));
+    }
+
+    #[test]
+    fn a_unit_is_told_whole_where_that_was_asked_for_and_has_room() {
+        let body = "# Skew\n\nIt fails.\n\n## What to do\n\n- Allow 60 s.\n";
+        let units = [unit("skew", "scope: [src/jwt.rs]\n", body)];
+        let detail = |depth, budget| {
+            let question = Question { path: Some("src/jwt.rs".into()), depth, budget, ..Question::default() };
+            let place = Place { project: "github.com/acme/shop", root: Path::new("/nowhere") };
+            let now = "2026-11-23T00:00:00Z".parse().unwrap();
+            let answer = answer(&question, place, &units, Records::None, now).unwrap();
+            answer.nuggets[0].detail.clone().unwrap()
+        };
+        assert_eq!(detail(Depth::Standard, 1_000), "It fails.");
+        assert_eq!(detail(Depth::Deep, 1_000), "It fails.\n\n## What to do\n\n- Allow 60 s.");
+        assert_eq!(detail(Depth::Deep, 20), "It fails.");
     }
 
     fn ask(question: Question, units: &[Unit], root: &Path) -> Answer {

@@ -125,7 +125,7 @@ pub enum Depth {
     /// With details.
     #[default]
     Standard,
-    /// With details and with the prompts that led to them.
+    /// With units whole, and with the prompts that led to them.
     Deep,
 }
 

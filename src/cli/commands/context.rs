@@ -29,7 +29,7 @@ changed since, or its date is past.
 Records are what sessions in this project show by themselves: what was asked
 for, and which files it changed; and what a model that reads a session anyway
 says of the code. Nobody has reviewed them, and they stay on this machine. They
-are shown where there is no unit, or with --all.
+are shown where no unit is about the place itself, or with --all.
 
 Examples:
   nugget context src/auth.ts
@@ -52,7 +52,7 @@ pub(crate) struct ContextArgs {
     /// Only what names this function, type or other name as its scope
     #[arg(long, value_name = "NAME")]
     symbol: Option<String>,
-    /// How much to show of each: one line, also the detail, or also the prompts that led to it
+    /// How much to show of each: a line, also its detail, or all of it and what was asked
     #[arg(long, value_name = "DEPTH", default_value = "standard", value_parser = ["summary", "standard", "deep"])]
     depth: String,
     /// The most tokens to print, of four characters each
@@ -240,8 +240,9 @@ fn render_item(item: &AnsweredItem, now: Timestamp) -> Vec<Line> {
         let newer = item.superseded_by.as_deref().map(|id| format!(" ({id})")).unwrap_or_default();
         indented(format!("may no longer hold: {}{newer}", reason.in_words()), Style::new().fg(Color::Yellow));
     }
-    if let Some(detail) = &item.detail {
-        indented(safe(detail), Style::new());
+    let detail = item.detail.as_deref().unwrap_or_default();
+    for line in detail.lines().filter(|line| !line.trim().is_empty()) {
+        indented(safe(line), Style::new());
     }
     if !item.alternatives.is_empty() {
         indented(format!("instead of: {}", safe(&item.alternatives.join("; "))), Style::new());
