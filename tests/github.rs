@@ -546,8 +546,9 @@ fn an_unusable_repository_is_refused_before_any_change() {
     assert!(printed(&without).contains("there is no token for 127.0.0.1"), "{}", printed(&without));
     assert!(!brain.exists());
 
-    // The repository has a history of its own: nothing is forced, and the error says what to do.
+    // Both have a history of their own: nothing is forced, and the error says what to do.
     api.with_repository(SLUG, |repo| repo.private = false);
+    sandbox.ok(&init[..3]);
     let unrelated = nugget(&sandbox, &api, &init);
     assert_eq!(unrelated.status.code(), Some(1));
     assert!(printed(&unrelated).contains("nothing was pushed, because"), "{}", printed(&unrelated));
@@ -566,6 +567,19 @@ fn a_remote_other_than_github_gets_the_brain() {
     assert_eq!(git(&bare, &["rev-parse", "main"]), sandbox.git(&["rev-parse", "main"]));
     let printed = sandbox.ok(["init", "--path", brain.to_str().unwrap(), "--remote", &url]);
     assert!(printed.contains("nothing was changed"), "{printed}");
+    // On a second machine the same command takes over what the first one has.
+    let second = Sandbox::new();
+    let init = ["init", "--path", second.brain().to_str().unwrap(), "--remote", &url].map(str::to_owned);
+    let printed = second.ok(&init);
+    assert!(
+        printed.contains("cloned what the remote has to") && printed.contains("set as your brain"),
+        "{printed}"
+    );
+    assert_eq!(
+        second.git(&["rev-parse", "HEAD", "main@{upstream}"]),
+        sandbox.git(&["rev-parse", "main", "main"])
+    );
+    assert!(second.ok(&init).contains("nothing was changed"));
     let cloned = sandbox.ok(["clone", "bare.git"]);
     assert!(
         cloned.contains("cloned the brain to") && cloned.contains("your default brain is still"),

@@ -1,10 +1,11 @@
 //! Access to the brain's remote, for commands that use it directly.
 
+use std::path::Path;
 use std::time::Duration;
 
 pub(crate) use actors::{find_credentials, github_host, token_credentials};
 use brain::Brain;
-use git::{Pushed, RemoteSession};
+use git::{Pushed, RemoteSession, RemoteUrl};
 use github::{GitHub, Host, Slug};
 
 use crate::async_runtime;
@@ -72,6 +73,19 @@ impl GitHubRepository {
         }
         text
     }
+}
+
+/// Clones what a remote has to a folder that is missing or empty: on a second machine there is a brain already. `None` if it
+/// has nothing, or cannot be reached; then nothing is left in the folder.
+pub(crate) fn clone_existing(url: &str, folder: &Path, api: &str) -> Option<git::Repository> {
+    let credentials = find_credentials(RemoteUrl::parse(url).as_ref(), api).ok()?;
+    let repository = git::clone(url, folder, credentials.as_ref(), GIT_DEADLINE).ok()?;
+    if repository.default_branch().is_ok() {
+        return Some(repository);
+    }
+    // A clone of nothing: it is made as any other brain.
+    let _ = std::fs::remove_dir_all(repository.root());
+    None
 }
 
 /// The result of the first push to a remote.

@@ -8,6 +8,7 @@ use serde_json::json;
 use crate::context::Context;
 use crate::error::{CliError, FAILED};
 use crate::new_brain::{self, DefaultBrain, NewBrain};
+use crate::output::counted;
 use crate::remote::{self, GitHubRepository};
 use crate::{extractor, output};
 
@@ -16,10 +17,11 @@ An existing folder of notes or repository is adopted: no file is overwritten,
 none of your files is committed, and its notes can be searched from then on. A
 second run changes nothing.
 
-With --remote or --github the brain is pushed there if the remote is empty. From
-then on each session's knowledge arrives there as a branch, and on GitHub as a
-pull request. The token is that of GITHUB_TOKEN, GH_TOKEN, `gh auth token` or
-git's credential helper.
+With --remote or --github the brain is pushed there if the remote is empty; a
+brain that the remote has is cloned, if there is none here. From then on each
+session's knowledge arrives there as a branch, and on GitHub as a pull request.
+The token is that of GITHUB_TOKEN, GH_TOKEN, `gh auth token` or git's credential
+helper.
 
 Examples:
   nugget init
@@ -60,9 +62,12 @@ impl InitArgs {
             Some(slug) => Some(GitHubRepository::find(&slug.parse()?, &api, self.create, !self.public)?),
             None => None,
         };
-        let created = NewBrain::create(&root)?;
         let github_url = github.as_ref().map(|github| github.repository.clone_url.as_str());
         let url = self.remote.as_deref().or(github_url);
+        let is_free = root.read_dir().map_or(!root.exists(), |mut entries| entries.next().is_none());
+        // A brain of its own here would have a history that the remote's does not go with.
+        let cloned = url.filter(|_| is_free).and_then(|url| remote::clone_existing(url, &root, &api));
+        let created = NewBrain::create(&root)?;
         let remote_added = match url {
             Some(url) => created.repository.add_remote("origin", url)?,
             None => false,
@@ -71,7 +76,8 @@ impl InitArgs {
         let brain = &created.brain;
         let default = new_brain::set_default_if_first(&config, brain)?;
         let is_pushed = push.as_ref().is_some_and(|push| push.is_pushed);
-        let is_changed = created.is_changed()
+        let is_changed = cloned.is_some()
+            || created.is_changed()
             || remote_added
             || is_pushed
             || github.as_ref().is_some_and(|github| github.is_created)
@@ -86,6 +92,7 @@ impl InitArgs {
             output::print_json(&json!({
                 "brain": brain.root(),
                 "changed": is_changed,
+                "cloned": cloned.is_some(),
                 "written": created.written,
                 "repository_created": created.is_repository_new,
                 "first_commit": created.commit.map(|commit| commit.to_string()),
@@ -105,9 +112,13 @@ impl InitArgs {
             return Ok(code);
         }
         let mut text = String::new();
-        if is_changed {
+        if cloned.is_some() {
+            let units = counted(brain.files()?.len() as u64, "unit");
+            text.push_str(&format!("cloned what the remote has to {}: {units}\n", brain.root().display()));
+        }
+        if created.is_changed() || (is_changed && cloned.is_none()) {
             text.push_str(&created.describe());
-        } else {
+        } else if !is_changed {
             text.push_str(&format!("{} is already a brain; nothing was changed\n", brain.root().display()));
         }
         if let Some(github) = &github {
