@@ -5,12 +5,12 @@ use std::time::Duration;
 
 pub(crate) use actors::{find_credentials, github_host, token_credentials};
 use brain::Brain;
-use git::{Pushed, RemoteSession, RemoteUrl};
+use git::{Pushed, RemoteFailure, RemoteSession, RemoteUrl};
 use github::{GitHub, Host, Slug};
 
 use crate::async_runtime;
 use crate::error::CliError;
-use crate::output::counted;
+use crate::output::{self, counted};
 
 /// How long one call of GitHub's API may take while a person waits.
 pub(crate) const API_DEADLINE: Duration = Duration::from_secs(20);
@@ -77,15 +77,32 @@ impl GitHubRepository {
 
 /// Clones what a remote has to a folder that is missing or empty: on a second machine there is a brain already. `None` if it
 /// has nothing, or cannot be reached; then nothing is left in the folder.
-pub(crate) fn clone_existing(url: &str, folder: &Path, api: &str) -> Option<git::Repository> {
-    let credentials = find_credentials(RemoteUrl::parse(url).as_ref(), api).ok()?;
-    let repository = git::clone(url, folder, credentials.as_ref(), GIT_DEADLINE).ok()?;
-    if repository.default_branch().is_ok() {
-        return Some(repository);
+pub(crate) fn clone_existing(
+    url: &str,
+    folder: &Path,
+    api: &str,
+) -> Result<Option<git::Repository>, CliError> {
+    // The first push says what is wrong with them.
+    let Ok(credentials) = find_credentials(RemoteUrl::parse(url).as_ref(), api) else { return Ok(None) };
+    let spinner = output::spinner("asking the remote");
+    let cloned = git::clone(url, folder, credentials.as_ref(), GIT_DEADLINE);
+    spinner.finish_and_clear();
+    match cloned {
+        Ok(repository) if repository.default_branch().is_ok() => Ok(Some(repository)),
+        // A clone of nothing: it is made as any other brain.
+        Ok(repository) => {
+            std::fs::remove_dir_all(repository.root())?;
+            Ok(None)
+        }
+        // It may have a brain that is large.
+        Err(error @ git::Error::Remote { failure: RemoteFailure::TooLate, .. }) => {
+            Err(CliError::from(error).hint("if there is a brain, `nugget clone` has more time for it"))
+        }
+        Err(error) => {
+            tracing::debug!(%error, "nothing was cloned");
+            Ok(None)
+        }
     }
-    // A clone of nothing: it is made as any other brain.
-    let _ = std::fs::remove_dir_all(repository.root());
-    None
 }
 
 /// The result of the first push to a remote.

@@ -25,7 +25,7 @@ const SUBCOMMANDS: [(&str, &str, &str); 14] = [
 ];
 
 /// A program, its subcommand (none for all of them), an option, and its letter.
-const OPTIONS: [(&str, &str, &str, &str); 20] = [
+const OPTIONS: [(&str, &str, &str, &str); 23] = [
     ("git", "push", "--force", "-f"),
     ("git", "push", "--delete", "-d"),
     ("git", "commit", "--no-verify", "-n"),
@@ -39,10 +39,13 @@ const OPTIONS: [(&str, &str, &str, &str); 20] = [
     ("rm", "", "--recursive", "-r"),
     ("rm", "", "--recursive", "-R"),
     ("rm", "", "--force", "-f"),
-    ("docker", "", "--force", "-f"),
-    ("docker", "", "--volumes", "-v"),
+    ("docker", "rm", "--force", "-f"),
+    ("docker", "rmi", "--force", "-f"),
+    ("docker", "system", "--force", "-f"),
+    ("docker", "compose", "--volumes", "-v"),
     ("kubectl", "", "--namespace", "-n"),
-    ("kubectl", "", "--filename", "-f"),
+    ("kubectl", "apply", "--filename", "-f"),
+    ("kubectl", "delete", "--filename", "-f"),
     ("helm", "", "--namespace", "-n"),
     ("npm", "", "--global", "-g"),
     ("npm", "", "--save-dev", "-D"),

@@ -36,6 +36,9 @@ const BYTES_PER_TOKEN_MAX: usize = 16;
 /// megabyte in one paragraph then takes a second instead of half a minute.
 const SPLIT_BYTES_MAX: usize = 16 * 1024;
 
+/// As much of what was considered instead as fits into one piece, in characters: in no script are they more than as many tokens.
+const ALTERNATIVES_CHARS_MAX: usize = 450;
+
 /// The longest heading in a breadcrumb, in characters.
 const HEADING_CHARS_MAX: usize = 80;
 
@@ -76,8 +79,10 @@ pub fn chunk(unit: &Unit, tokens: &dyn CountTokens) -> Vec<Piece> {
         let tokens = count(&sizer, &text);
         Piece { level: 1, breadcrumb: unit.title.clone(), text, tokens, span: 0..0 }
     };
-    let alternatives = (!unit.alternatives.is_empty())
-        .then(|| from_front_matter(format!("Considered instead: {}", unit.alternatives.join("; "))));
+    let alternatives = (!unit.alternatives.is_empty()).then(|| {
+        let listed = text::one_line(&unit.alternatives.join("; "), ALTERNATIVES_CHARS_MAX);
+        from_front_matter(format!("Considered instead: {listed}"))
+    });
     if body.trim().is_empty() {
         let text = match &unit.description {
             Some(description) => format!("{}\n\n{description}", unit.title),

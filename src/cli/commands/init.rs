@@ -66,7 +66,10 @@ impl InitArgs {
         let url = self.remote.as_deref().or(github_url);
         let is_free = root.read_dir().map_or(!root.exists(), |mut entries| entries.next().is_none());
         // A brain of its own here would have a history that the remote's does not go with.
-        let cloned = url.filter(|_| is_free).and_then(|url| remote::clone_existing(url, &root, &api));
+        let cloned = match url.filter(|_| is_free) {
+            Some(url) => remote::clone_existing(url, &root, &api)?,
+            None => None,
+        };
         let created = NewBrain::create(&root)?;
         let remote_added = match url {
             Some(url) => created.repository.add_remote("origin", url)?,
