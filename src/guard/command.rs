@@ -118,6 +118,9 @@ fn split(command: &Command) -> (Vec<&str>, Vec<&str>) {
     (operands, options)
 }
 
+/// `rsync -avzhPn` is as long a group of letters as people type.
+const GROUP_BYTES_MAX: usize = 7;
+
 /// Whether an option is the wanted one: also with its value (`--port=1`) or in a group of letters (`-rf` for `-r`).
 fn has_option(option: &str, wanted: &str) -> bool {
     if option == wanted {
@@ -126,7 +129,10 @@ fn has_option(option: &str, wanted: &str) -> bool {
     if wanted.starts_with("--") {
         return option.strip_prefix(wanted).is_some_and(|rest| rest.starts_with('='));
     }
-    let is_group = option.starts_with('-') && !option.starts_with("--");
+    // Not a text that stands at its option, as in `git commit -m"now"`.
+    let is_group = option.len() <= GROUP_BYTES_MAX
+        && option.starts_with('-')
+        && option[1..].chars().all(|letter| letter.is_ascii_alphanumeric());
     is_group && wanted.len() <= 3 && wanted[1..].chars().all(|letter| option[1..].contains(letter))
 }
 
@@ -181,6 +187,7 @@ mod tests {
             ("git push --force", "git commit -m 'push --force'"),
             ("npm run build", "npm run lint"),
             ("git push --no-verify", "git push -n"),
+            ("git commit --no-verify", "git commit -m'one more step now'"),
             ("docker compose up --force", "docker compose -f x.yml up"),
             ("kubectl logs --filename", "kubectl logs -f web"),
             ("kubectl delete --namespace prod", "kubectl delete --namespace=test"),

@@ -276,7 +276,7 @@ fn multiply_ints_vnni(left: &[Pair], inner: usize, right: [&[IntPanel]; 2], outp
 }
 
 /// [`WIDTH`] columns are multiplied and added by one instruction. With both halves at once a number of `left` is read once for
-/// two of them, and even few rows keep the processor busy: a fifth to a third less time than one half after the other.
+/// two of them, and even few rows keep the processor busy: a seventh to a third less time than one half after the other.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
 fn multiply_ints_vnni_tile<const N: usize>(

@@ -114,7 +114,7 @@ pub fn slug(text: &str) -> String {
     unreserved(hyphenated(text))
 }
 
-/// As [`slug`], with letters of other scripts written in Latin ones, for what is never the name of a file.
+/// As [`slug`], with letters of other scripts written in Latin ones; it may be a name that is reserved for files.
 pub fn tag(text: &str) -> String {
     hyphenated(&latin(text))
 }

@@ -66,7 +66,8 @@ impl InitArgs {
         let url = self.remote.as_deref().or(github_url);
         let is_free = root.read_dir().map_or(!root.exists(), |mut entries| entries.next().is_none());
         // A brain of its own here would have a history that the remote's does not go with.
-        let cloned = match url.filter(|_| is_free) {
+        let may_have_one = is_free && !github.as_ref().is_some_and(|github| github.is_created);
+        let cloned = match url.filter(|_| may_have_one) {
             Some(url) => remote::clone_existing(url, &root, &api)?,
             None => None,
         };
