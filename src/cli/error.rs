@@ -87,6 +87,10 @@ impl CliError {
             let folder = path.parent().unwrap_or(path).display();
             return error.hint(format!("see who may use it: ls -ld {folder} {}", path.display()));
         }
+        if errors.iter().any(|error| matches!(error, ConfigError::Toml { .. })) {
+            return error
+                .hint("correct that line in an editor; sessions that end meanwhile wait, none is lost");
+        }
         let nearest = errors.iter().find_map(|error| match error {
             ConfigError::Unknown { nearest, .. } => *nearest,
             _ => None,

@@ -91,9 +91,11 @@ impl Catalog {
             Some(catalog) => catalog,
             None => Self::empty()?,
         };
-        let known = file_table::read_rows(&catalog.connection)
-            .map_err(|source| Error::Sqlite { path: catalog.path.clone(), source })?;
-        let file_table::Unindexed { units, outdated } = file_table::find_unindexed(&known, files, limit)?;
+        let read_known = || {
+            file_table::read_rows(&catalog.connection)
+                .map_err(|source| Error::Sqlite { path: catalog.path.clone(), source })
+        };
+        let file_table::Unindexed { units, outdated } = file_table::find_unindexed(files, limit, read_known)?;
         (catalog.new, catalog.outdated) = (units, outdated);
         Ok(catalog)
     }

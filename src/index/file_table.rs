@@ -121,26 +121,38 @@ fn read_content(brain: &dyn Files, path: &str) -> Content {
     }
 }
 
+/// Lists the brain's files on a thread of its own while `read` runs: in a large brain both take long.
+fn list_files_while<R>(brain: &dyn Files, read: impl FnOnce() -> R) -> (Result<Vec<BrainFile>, Error>, R) {
+    std::thread::scope(|scope| {
+        let listing = scope.spawn(|| brain.files());
+        let read = read();
+        let files = listing.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        (files.map_err(Error::Brain), read)
+    })
+}
+
 /// Whether the index agrees with the brain's files, model and rules.
 pub(crate) fn is_current(store: &Store, brain: &dyn Files, model: &ModelLabel) -> Result<bool, Error> {
     if store.is_marked_damaged() {
         return Ok(false);
     }
-    let files = brain.files().map_err(Error::Brain)?;
-    let known = {
+    let read_known = || -> Result<Option<Vec<FileRow>>, Error> {
         let mut connection = store.reader()?;
         let transaction = connection.transaction().map_err(store.sqlite())?;
         let generation = match Generation::read(&transaction) {
-            Err(error) if schema::has_no_tables(&error) => return Ok(false),
+            Err(error) if schema::has_no_tables(&error) => return Ok(None),
             generation => generation.map_err(store.sqlite())?,
         };
         let is_usable =
             |generation: &Generation| generation.model == *model && generation.rules == chunk::RULES_VERSION;
         if !generation.as_ref().is_some_and(is_usable) {
-            return Ok(false);
+            return Ok(None);
         }
-        read_rows(&transaction).map_err(store.sqlite())?
+        read_rows(&transaction).map(Some).map_err(store.sqlite())
     };
+    let (files, known) = list_files_while(brain, read_known);
+    let files = files?;
+    let Some(known) = known? else { return Ok(false) };
     if known.len() != files.len() {
         return Ok(false);
     }
@@ -184,8 +196,13 @@ pub(crate) struct Unindexed {
 /// The units of files that are new or have another size or time than the table says, and the ids that the table has for
 /// these files and for those that are gone. At most `limit` files are read, new ones first; changed ones beyond it
 /// count as unchanged.
-pub(crate) fn find_unindexed(known: &[FileRow], brain: &dyn Files, limit: usize) -> Result<Unindexed, Error> {
-    let files = brain.files().map_err(Error::Brain)?;
+pub(crate) fn find_unindexed(
+    brain: &dyn Files,
+    limit: usize,
+    read_known: impl FnOnce() -> Result<Vec<FileRow>, Error>,
+) -> Result<Unindexed, Error> {
+    let (files, known) = list_files_while(brain, read_known);
+    let (files, known) = (files?, known?);
     let known: HashMap<&str, &FileRow> = known.iter().map(|row| (row.path.as_str(), row)).collect();
     let present: HashSet<&str> = files.iter().map(|file| file.path.as_str()).collect();
     let gone = known.values().filter(|row| !present.contains(row.path.as_str()));

@@ -92,7 +92,8 @@ pub fn rank_for_project(
     limit: usize,
     now: Timestamp,
 ) -> Result<Ranked, index::Error> {
-    let mut ranked = rank(catalog, history, limit, now, |unit| relevance(profile, history, unit))?;
+    let mut relevance = Relevance::new(profile, history);
+    let mut ranked = rank(catalog, history, limit, now, |unit| relevance.score(unit))?;
     if ranked.relevant == 0 {
         // Only the language is known: every unit that scored at all is one of a language.
         ranked.relevant = ranked.scored;
@@ -127,8 +128,17 @@ pub fn rank_for_prompts(
 
 /// Lower case, with hyphens for all but letters and digits: `My_Shop` and `my-shop` are one name.
 pub fn normalize_name(name: &str) -> String {
+    let mut normalized = String::new();
+    normalize_into(&mut normalized, name);
+    normalized
+}
+
+/// Overwrites `normalized`.
+fn normalize_into(normalized: &mut String, name: &str) {
+    normalized.clear();
     let name = name.trim_matches(|c: char| !c.is_alphanumeric());
-    name.chars().flat_map(char::to_lowercase).map(|c| if c.is_alphanumeric() { c } else { '-' }).collect()
+    let lower = name.chars().flat_map(char::to_lowercase);
+    normalized.extend(lower.map(|c| if c.is_alphanumeric() { c } else { '-' }));
 }
 
 #[derive(Default)]
@@ -160,7 +170,7 @@ fn rank(
     history: &History<'_>,
     limit: usize,
     now: Timestamp,
-    relevance: impl Fn(&UnitSummary<'_>) -> (f64, Option<String>),
+    mut relevance: impl FnMut(&UnitSummary<'_>) -> (f64, Option<String>),
 ) -> Result<Ranking, index::Error> {
     let mut references: HashMap<String, u32> = HashMap::new();
     catalog.for_each_link_target(|unit, count| {
@@ -209,44 +219,81 @@ fn rank(
     Ok(ranking)
 }
 
-/// How relevant a unit is for a project, and what connects the two.
-fn relevance(profile: &Profile, history: &History<'_>, unit: &UnitSummary<'_>) -> (f64, Option<String>) {
-    let mut score = 0.0;
-    let mut subject = None;
-    if history.proposed_here.contains(unit.id) || history.scoped_here.contains(unit.id) {
-        score += 8.0;
-        subject = profile.names.first().cloned();
+/// What a tag, a domain or a word of a title names, if it is one of a project's.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Named {
+    Project,
+    Library,
+    Language,
+}
+
+/// How relevant units are for a project.
+struct Relevance<'a> {
+    profile: &'a Profile,
+    history: &'a History<'a>,
+    /// All names of the profile.
+    named: HashMap<&'a str, Named>,
+    /// A name in normal form, kept for its memory: every word of every title is looked up.
+    normalized: String,
+}
+
+impl<'a> Relevance<'a> {
+    fn new(profile: &'a Profile, history: &'a History<'a>) -> Self {
+        // What names the project counts as that alone, and a library is not a language.
+        let languages = profile.languages.iter().map(|name| (*name, Named::Language));
+        let libraries = profile.libraries.iter().map(|name| (name.as_str(), Named::Library));
+        let project = profile.names.iter().chain(&profile.words).map(|name| (name.as_str(), Named::Project));
+        let named = languages.chain(libraries).chain(project).collect();
+        Self { profile, history, named, normalized: String::new() }
     }
-    // The tags are a JSON array of strings: every second part between quotes is a tag.
-    let keys = unit.tags.split('"').skip(1).step_by(2).chain([unit.domain]);
-    for key in keys.map(normalize_name) {
-        let weight = if profile.names.contains(&key) || profile.words.contains(&key) {
-            5.0
-        } else if profile.libraries.contains(&key) {
-            3.0
-        } else if profile.languages.contains(key.as_str()) {
-            1.0
-        } else {
-            continue;
-        };
-        if weight >= RELEVANCE_MIN && subject.is_none() {
-            subject = Some(key);
+
+    /// What `name` names, with the name in normal form.
+    fn look_up(&mut self, name: &str) -> Option<(Named, &str)> {
+        normalize_into(&mut self.normalized, name);
+        self.named.get(self.normalized.as_str()).map(|named| (*named, self.normalized.as_str()))
+    }
+
+    /// How relevant a unit is, and what connects it with the project.
+    fn score(&mut self, unit: &UnitSummary<'_>) -> (f64, Option<String>) {
+        let mut score = 0.0;
+        let mut subject = None;
+        if self.history.proposed_here.contains(unit.id) || self.history.scoped_here.contains(unit.id) {
+            score += 8.0;
+            subject = self.profile.names.first().cloned();
         }
-        score += weight;
+        // The tags are a JSON array of strings: every second part between quotes is a tag.
+        for key in unit.tags.split('"').skip(1).step_by(2).chain([unit.domain]) {
+            let Some((named, key)) = self.look_up(key) else { continue };
+            let weight = match named {
+                Named::Project => 5.0,
+                Named::Library => 3.0,
+                Named::Language => 1.0,
+            };
+            if weight >= RELEVANCE_MIN && subject.is_none() {
+                subject = Some(key.to_owned());
+            }
+            score += weight;
+        }
+        // The project's name in a title counts before a library's.
+        let mut in_title: Option<(f64, String)> = None;
+        for word in unit.title.split(|c: char| !c.is_alphanumeric() && c != '-' && c != '_') {
+            match self.look_up(word) {
+                Some((Named::Project, word)) => {
+                    in_title = Some((3.0, word.to_owned()));
+                    break;
+                }
+                Some((Named::Library, word)) if word.len() >= 4 && in_title.is_none() => {
+                    in_title = Some((2.0, word.to_owned()));
+                }
+                _ => {}
+            }
+        }
+        if let Some((weight, word)) = in_title {
+            score += weight;
+            subject = subject.or(Some(word));
+        }
+        (score, subject)
     }
-    let words = unit.title.split(|c: char| !c.is_alphanumeric() && c != '-' && c != '_');
-    let words: Vec<String> = words.map(normalize_name).collect();
-    if let Some(word) =
-        words.iter().find(|word| profile.words.contains(*word) || profile.names.contains(*word))
-    {
-        score += 3.0;
-        subject = subject.or_else(|| Some(word.clone()));
-    } else if let Some(word) = words.iter().find(|word| word.len() >= 4 && profile.libraries.contains(*word))
-    {
-        score += 2.0;
-        subject = subject.or_else(|| Some(word.clone()));
-    }
-    (score, subject)
 }
 
 /// The rarest words of the last prompts: those that few passages contain.
@@ -302,7 +349,8 @@ mod tests {
             ..History::default()
         };
         let check = |unit: &UnitSummary<'_>, expected: f64, subject: Option<&str>| {
-            assert_eq!(relevance(&profile, &history, unit), (expected, subject.map(str::to_owned)));
+            let found = Relevance::new(&profile, &history).score(unit);
+            assert_eq!(found, (expected, subject.map(str::to_owned)));
         };
         check(&unit("a", "Other", "x", r#"["Pay_Service","cache"]"#), 5.0, Some("pay-service"));
         check(&unit("b", "Limit the tokio pool", "x", "[]"), 2.0, Some("tokio"));

@@ -6,10 +6,12 @@
 
 use std::path::Path;
 use std::sync::mpsc;
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use ::archive::current_branch;
 use actors::{BrainView, CodeContext};
+use brain::config::ConfigError;
 use brain::{Brain, Config, StatePaths};
 use index::Catalog;
 use jiff::{SignedDuration, Timestamp};
@@ -68,7 +70,7 @@ pub(crate) struct SessionStartArgs {}
 
 impl SessionStartArgs {
     pub(crate) fn run(self, context: Context) -> Result<(), CliError> {
-        let config = context.config_and_errors().0;
+        let (config, errors) = context.config_and_errors();
         if config.string("session_start.enabled") == "off" {
             return Ok(());
         }
@@ -76,13 +78,18 @@ impl SessionStartArgs {
             if input.hook_event_name.as_deref() == Some("PreCompact") {
                 return Some(COMPACTING.to_owned().into());
             }
-            greeting(&context, &config, input)
+            greeting(&context, &config, &errors, input)
         })
     }
 }
 
 /// The hook's answer: context for the model, and a message for the person.
-fn greeting(context: &Context, config: &Config, input: HookInput) -> Option<HookAnswer> {
+fn greeting(
+    context: &Context,
+    config: &Config,
+    errors: &[ConfigError],
+    input: HookInput,
+) -> Option<HookAnswer> {
     let folder = hook::project_folder(input.cwd.clone())?;
     if settings::exclusion(config, &folder).is_some() {
         return None;
@@ -96,6 +103,7 @@ fn greeting(context: &Context, config: &Config, input: HookInput) -> Option<Hook
     };
     let places = StatePaths::for_brain(brain.root());
     let spooled = take_in_spooled(&places, &brain);
+    let opening = open_catalog(&brain);
     let project = Project::detect(&folder);
     let now = Timestamp::now();
     let since = now - FAILURES_WITHIN;
@@ -108,7 +116,9 @@ fn greeting(context: &Context, config: &Config, input: HookInput) -> Option<Hook
     let prompts: Option<Vec<&str>> =
         compacted.map(|_| tail.iter().flat_map(|tail| tail.conversation.human_words()).collect());
     let prompts = prompts.as_deref();
-    let ranked = rank_units(&brain, &project, &code, &summary, prompts, now).unwrap_or_default();
+    let catalog = opening.join().ok().and_then(Result::ok);
+    let rank = |catalog| rank_units(&catalog, &project, &code, &summary, prompts, now).ok();
+    let ranked = catalog.and_then(rank).unwrap_or_default();
     let waiting = waiting_for_review(&brain, &summary);
     // A compacted session's context does not contain what it was shown before.
     let shown_before = if is_compacted { Vec::new() } else { shown_units::load(&places, &input.session_id) };
@@ -133,7 +143,15 @@ fn greeting(context: &Context, config: &Config, input: HookInput) -> Option<Hook
     if !is_compacted {
         let last =
             describe_last_session(&summary, &waiting, now).map(|last| format!(" {last}")).unwrap_or_default();
-        answer.insert("systemMessage".to_owned(), format!("{ANALYZED}{last}").into());
+        let analyzed = if errors.is_empty() {
+            ANALYZED.to_owned()
+        } else {
+            format!(
+                "Sessions wait until nugget can read its settings: {}.",
+                CliError::from_settings(errors).line()
+            )
+        };
+        answer.insert("systemMessage".to_owned(), format!("{analyzed}{last}").into());
     }
     if let Some(spooled) = spooled {
         let _ = spooled.recv_timeout(SPOOL_WAIT_MAX);
@@ -158,17 +176,23 @@ fn take_in_spooled(places: &StatePaths, brain: &Brain) -> Option<mpsc::Receiver<
     Some(receiver)
 }
 
+/// Opens the catalog on a thread of its own: in a large brain this takes as long as all else.
+fn open_catalog(brain: &Brain) -> JoinHandle<Result<Catalog, index::Error>> {
+    let brain = brain.clone();
+    std::thread::spawn(move || {
+        Catalog::open_with_changes(&brain.derived_folder(), &BrainView::open(&brain), UNINDEXED_MAX)
+    })
+}
+
 /// The units for the project, or for what a compacted session was about.
 fn rank_units(
-    brain: &Brain,
+    catalog: &Catalog,
     project: &Project,
     code: &CodeContext,
     summary: &SessionSummary,
     prompts: Option<&[&str]>,
     now: Timestamp,
 ) -> Result<Ranked, index::Error> {
-    let catalog =
-        Catalog::open_with_changes(&brain.derived_folder(), &BrainView::open(brain), UNINDEXED_MAX)?;
     let scoped = catalog.units_of_repository(code.project_key())?;
     let history = History {
         scoped_here: scoped.iter().map(UnitId::as_str).collect(),
@@ -176,8 +200,8 @@ fn rank_units(
         confirmed: summary.confirmed.iter().map(|(unit, sessions)| (unit.as_str(), *sessions)).collect(),
     };
     match prompts {
-        None => rank_for_project(&catalog, &project.profile, &history, TITLES_MAX, now),
-        Some(prompts) => rank_for_prompts(&catalog, prompts, &history, TITLES_MAX, now),
+        None => rank_for_project(catalog, &project.profile, &history, TITLES_MAX, now),
+        Some(prompts) => rank_for_prompts(catalog, prompts, &history, TITLES_MAX, now),
     }
 }
 
