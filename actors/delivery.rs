@@ -224,9 +224,19 @@ impl DeliveryWorker {
         let Some((github, slug)) = access.github()? else { return Ok(None) };
         failpoint::here!("delivery-before-pull");
         let capture = &claim.capture;
-        let pull = match known {
-            // The branch was made again: the text describes what it holds now.
-            Some(number) => github.edit_pull(slug, number, &new.title, &new.body).await?,
+        let mut edited = None;
+        if let Some(number) = known
+            && is_of_branch(github, slug, number, new).await?
+        {
+            // The branch was made again, or has grown: the text describes what it holds now.
+            let pull = github.edit_pull(slug, number, &new.title, &new.body).await?;
+            // What was added to a branch after its pull request was decided is for another one.
+            let is_decided = pull.state != github::PullState::Open && pull.commit != new.commit;
+            edited = Some(pull).filter(|_| capture.origin != queue::ORIGIN_NOTES || !is_decided);
+        }
+        let is_new = edited.is_none();
+        let pull = match edited {
+            Some(pull) => pull,
             None => {
                 self.wait_for_turn().await;
                 match github.open_pull(slug, new).await {
@@ -247,11 +257,9 @@ impl DeliveryWorker {
             }
         };
         failpoint::here!("delivery-after-pull");
-        if capture.pull_number.is_none() && pull.state == github::PullState::Open {
+        if (is_new || capture.pull_number.is_none()) && pull.state == github::PullState::Open {
             // Optional. Before the number is recorded, so that a restart comes by here again.
-            if known.is_none()
-                && let Err(error) = github.label(slug, pull.number, &pull_request_text::LABELS).await
-            {
+            if is_new && let Err(error) = github.label(slug, pull.number, &pull_request_text::LABELS).await {
                 tracing::warn!(error = error_chain(&error), "failed to label a pull request");
             }
             let (users, teams) = self.reviewers(claim);
@@ -272,7 +280,7 @@ impl DeliveryWorker {
 
     async fn set_pull_state(&self, capture: i64, state: PullState) -> Result<(), Failure> {
         let queue = self.queue.clone();
-        Ok(run_blocking(move || queue.set_pull_state(capture, state)).await?)
+        Ok(run_blocking(move || queue.set_pull_state(capture, None, state)).await?)
     }
 
     /// Who reviews what a capture proposes, by the domains in `brain.yaml`: users and teams.
@@ -320,7 +328,7 @@ impl DeliveryWorker {
         let repository = self.setup.repository()?;
         let capture = &claim.capture;
         let commit = parse_commit(&branch.commit)?;
-        if self.setup.is_server {
+        if self.setup.is_server || !repository.has(commit)? {
             restore_branch(&repository, claim, branch, commit)?;
         }
         if capture.pushed.is_none() && self.is_decided(&repository, claim, branch, commit)? {
@@ -340,6 +348,11 @@ impl DeliveryWorker {
                     }
                     // A reviewer has added to it since an attempt that was killed.
                     Some(tip) => repository.contains(tip, commit)?,
+                    // It was deleted once it was merged or closed, and has grown since.
+                    None if capture.origin == queue::ORIGIN_NOTES => {
+                        repository.push_branch(&access.session(), &branch.name, commit, None)?;
+                        true
+                    }
                     // A person has deleted it; the next sync finds out what was decided.
                     None if capture.pull_number.is_some() => return Ok(PushOutcome::Decided),
                     None => return Err(Failure::retryable("the remote's branch has changed meanwhile")),
@@ -377,7 +390,7 @@ impl DeliveryWorker {
         }
         let state = decided(repository, branch, commit)?;
         if let Some(state) = state {
-            self.queue.set_pull_state(capture.id, state)?;
+            self.queue.set_pull_state(capture.id, Some(&branch.commit), state)?;
         }
         Ok(state.is_some())
     }
@@ -407,7 +420,7 @@ impl DeliveryWorker {
         let files = access.files_at(&branch.commit);
         let base = self.setup.repository()?.default_branch()?.name;
         let body = pull_request_text::body_of_sessions(&sessions, &summary, &files);
-        Ok(NewPull { branch: branch.name.clone(), base, title, body })
+        Ok(NewPull { branch: branch.name.clone(), commit: branch.commit.clone(), base, title, body })
     }
 
     /// The pull request for a branch that is pushed.
@@ -453,7 +466,7 @@ impl DeliveryWorker {
             }
         };
         let title = proposal::title(time, &claim.capture.origin);
-        Ok(NewPull { branch: branch.name.clone(), base, title, body })
+        Ok(NewPull { branch: branch.name.clone(), commit: branch.commit.clone(), base, title, body })
     }
 
     /// Waits until another pull request may be opened.
@@ -488,8 +501,8 @@ fn proposal_input(claim: &Claim) -> Result<Option<ProposalInput>, Failure> {
     }
 }
 
-/// Makes a capture's branch once more where this clone does not have it: on a team's server another clone made
-/// it, which may be gone. The plan makes the same commit.
+/// Makes a capture's branch once more where this clone does not have it: the brain was cloned again, or another clone of a
+/// team's server made it, which may be gone. The plan makes the same commit.
 fn restore_branch(
     repository: &Repository,
     claim: &Claim,
@@ -523,6 +536,21 @@ fn decided(repository: &Repository, branch: &Branch, commit: CommitId) -> Result
             return Ok(Some(PullState::Merged));
         }
     }
-    // A branch that was deleted without having been merged.
-    Ok(repository.tip(&branch.name)?.is_none().then_some(PullState::Closed))
+    // A branch that was deleted without having been merged. A clone that has not even its commit never had it.
+    let is_deleted = repository.tip(&branch.name)?.is_none() && repository.has(commit)?;
+    Ok(is_deleted.then_some(PullState::Closed))
+}
+
+/// Whether a pull request is of this branch: after a move to another repository its number is another one's there.
+async fn is_of_branch(
+    github: &github::GitHub,
+    slug: &github::Slug,
+    number: u64,
+    new: &NewPull,
+) -> Result<bool, Failure> {
+    match github.pull(slug, number).await {
+        Ok(pull) => Ok(pull.branch == new.branch),
+        Err(github::Error::NotFound { .. }) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
 }

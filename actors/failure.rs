@@ -51,22 +51,33 @@ impl Failure {
     }
 }
 
+/// A full disk or a file that belongs to somebody else: no fault of the capture.
 impl From<queue::Error> for Failure {
     fn from(error: queue::Error) -> Self {
-        Self::retryable(error_chain(&error))
+        Self::new(FailureClass::Waits, error_chain(&error))
     }
 }
 
+/// As for the queue.
 impl From<index::Error> for Failure {
     fn from(error: index::Error) -> Self {
-        Self::retryable(error_chain(&error))
+        Self::new(FailureClass::Waits, error_chain(&error))
     }
 }
 
 impl From<embed::Error> for Failure {
     fn from(error: embed::Error) -> Self {
-        let wait = error.is_temporary().then(|| error.retry_after().unwrap_or(PROVIDER_PAUSE));
-        Self::new(FailureClass::Retry(wait), error_chain(&error))
+        use embed::Error::{Empty, Outputs, Run, Tokenize};
+        let class = match &error {
+            _ if error.is_temporary() => {
+                FailureClass::Retry(Some(error.retry_after().unwrap_or(PROVIDER_PAUSE)))
+            }
+            // About this text.
+            Empty | Outputs { .. } | Run { .. } | Tokenize { .. } => FailureClass::Retry(None),
+            // A key or a file that is missing or refused.
+            _ => FailureClass::Waits,
+        };
+        Self::new(class, error_chain(&error))
     }
 }
 
@@ -78,12 +89,16 @@ impl From<git::Error> for Failure {
             | git::Error::NoGit { .. }
             | git::Error::NotARepository { .. }
             | git::Error::NotTrusted { .. }
+            | git::Error::Unborn { .. }
+            | git::Error::NoDefaultBranch { .. }
             | git::Error::Lock { .. }
             | git::Error::LockTimeout { .. }
             | git::Error::ReferenceLocked { .. }
             | git::Error::ConfigurationLocked { .. } => FailureClass::BlocksStage(None),
-            // A message of git's that no row of the table knows.
-            git::Error::Remote { failure: Other, .. } => FailureClass::Waits,
+            // A message of git's that no row of the table knows; a full disk, or a repository that git cannot read.
+            git::Error::Remote { failure: Other, .. } | git::Error::Io { .. } | git::Error::Git { .. } => {
+                FailureClass::Waits
+            }
             // A remote's other refusals are about this one branch, or pass.
             _ => FailureClass::Retry(None),
         };
@@ -111,4 +126,26 @@ impl From<github::Error> for Failure {
 /// An error and its sources in one line, redacted because it may quote text of others.
 pub(crate) fn error_chain(error: &(dyn std::error::Error + 'static)) -> String {
     redact(&knowledge::text::error_chain(error)).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_fault_of_the_capture_uses_no_attempt() {
+        let full = || std::io::Error::from(std::io::ErrorKind::StorageFull);
+        let path = std::path::PathBuf::from("x");
+        let failures: [Failure; 4] = [
+            git::Error::Unborn { branch: "main".to_owned() }.into(),
+            git::Error::NoDefaultBranch { path: path.clone() }.into(),
+            embed::Error::NoLibrary.into(),
+            embed::Error::Read { what: "tokenizer", path, source: full() }.into(),
+        ];
+        for Failure { class, message } in failures {
+            assert!(matches!(class, FailureClass::Waits | FailureClass::BlocksStage(_)), "{message}");
+        }
+        let about_the_text: Failure = embed::Error::Empty.into();
+        assert_eq!(about_the_text.class, FailureClass::Retry(None));
+    }
 }

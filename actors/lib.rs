@@ -63,6 +63,7 @@ mod session_search;
 mod setup;
 mod stage_actor;
 mod supervisor;
+mod unqueued_branches;
 mod upload;
 mod worker;
 

@@ -109,6 +109,11 @@ pub(crate) fn agents_branches(repository: &Repository) -> Result<Vec<(String, Co
     repository.tips(candidates())
 }
 
+/// Whether a branch is one that agents of this machine write to.
+pub(crate) fn is_agents(branch: &str) -> bool {
+    candidates().any(|candidate| candidate == branch)
+}
+
 /// The names that they may have.
 pub(crate) fn candidates() -> impl Iterator<Item = String> {
     let first = agents_branch();
@@ -261,8 +266,13 @@ impl NoteStore {
             None => repository.propose(&lock, &proposal)?,
         };
         failpoint::here!("notes-after-ref");
-        let units = repository.branch_files(&proposed.branch)?.len();
-        deliver(setup, queue::ORIGIN_NOTES, &proposed.branch, proposed.commit, units, now)?;
+        let queued = repository.branch_files(&proposed.branch).map_err(NoteError::from).and_then(|files| {
+            deliver(setup, queue::ORIGIN_NOTES, &proposed.branch, proposed.commit, files.len(), now)
+        });
+        if let Err(error) = queued {
+            // The note is kept: an error would make the agent write it again. The next worker queues it.
+            tracing::warn!(error = error_chain(&error), branch = proposed.branch, "failed to queue a note");
+        }
         Ok((done, Written::Proposed { branch: proposed.branch, why: None }))
     }
 
@@ -296,28 +306,6 @@ impl NoteStore {
         *read = Some((commit, notebook.clone()));
         Ok(notebook)
     }
-}
-
-/// Queues the branches of agents for delivery whose last commit the queue does not have, because a process was killed
-/// between the two. Returns how many.
-///
-/// # Errors
-/// When the repository or the queue cannot be used.
-pub fn deliver_pending(setup: &Setup, now: Timestamp) -> Result<usize, NoteError> {
-    let repository = setup.repository()?;
-    let mut delivered = 0;
-    for (branch, _) in agents_branches(&repository)? {
-        let Some(tip) = repository.tip(&branch)? else { continue };
-        let known = Queue::open(&setup.places.queue())?.capture_of_branch(&branch)?;
-        if known.and_then(|capture| capture.commit) != Some(tip.to_string())
-            && !repository.is_merged(&branch)?
-        {
-            let units = repository.branch_files(&branch)?.len();
-            deliver(setup, queue::ORIGIN_NOTES, &branch, tip, units, now)?;
-            delivered += 1;
-        }
-    }
-    Ok(delivered)
 }
 
 /// The paths on a branch of agents that a person has rejected.
@@ -454,7 +442,7 @@ fn is_unit(path: &str) -> bool {
 }
 
 /// Adds a branch to the queue, which delivers it if the brain has a remote.
-fn deliver(
+pub(crate) fn deliver(
     setup: &Setup,
     origin: &str,
     branch: &str,

@@ -20,6 +20,8 @@ pub use crate::review_remote::{FinishedBranch, NotMerged, ReviewError};
 
 /// The beginning of the name of a branch that a person's edit or removal of units makes.
 pub const EDIT_BRANCH_PREFIX: &str = "nugget/edit-";
+/// The beginning of the name of a branch of an import.
+pub const IMPORT_BRANCH_PREFIX: &str = "nugget/import-";
 
 /// Where units are.
 pub(crate) const UNITS_FOLDER: &str = "domains";
@@ -273,7 +275,7 @@ impl Inbox {
             {
                 continue;
             }
-            self.queue.set_pull_state(capture.id, PullState::Merged)?;
+            self.queue.set_pull_state(capture.id, capture.commit.as_deref(), PullState::Merged)?;
             let lock = review_remote::lock(&self.repository)?;
             deleted += usize::from(review_remote::delete_local(&self.repository, &lock, &branch, commit)?);
         }
@@ -428,11 +430,31 @@ impl Inbox {
             reviewed.left.extend(merged.into_iter().map(|item| (item, why.clone())));
             return Ok(());
         }
-        for item in &merged {
-            self.queue.decide(&branch, &item.paths(), &Decision::Merged, now)?;
+        {
+            // An agent may have changed a file of the branch while it was published: what it says now is not decided.
+            let _lock = review_remote::lock(&self.repository)?;
+            let tip = self.repository.tip(&branch)?.unwrap_or(commit);
+            for item in &merged {
+                if self.is_as_listed(item, tip)? {
+                    self.queue.decide(&branch, &item.paths(), &Decision::Merged, now)?;
+                }
+            }
         }
         reviewed.decided.extend(merged);
         self.finish(&branch, remote, reviewed, now)
+    }
+
+    /// Whether a branch's files of an item are, at `tip`, what they were when it was listed.
+    fn is_as_listed(&self, item: &Item, tip: CommitId) -> Result<bool, ReviewError> {
+        if tip == item.commit {
+            return Ok(true);
+        }
+        for path in item.paths() {
+            if self.repository.read_at(tip, path)? != self.repository.read_at(item.commit, path)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// The files of an item as they are after its merge; `None` if there is a conflict.
@@ -535,6 +557,8 @@ impl Inbox {
         reviewed: &mut Reviewed,
         now: Timestamp,
     ) -> Result<(), ReviewError> {
+        // What is added to the branch from here on was not decided about.
+        let commit = self.repository.tip(branch)?;
         if !self.waiting_on(branch, now, None)?.is_empty() {
             return Ok(());
         }
@@ -542,7 +566,7 @@ impl Inbox {
             return Ok(());
         };
         let capture = self.queue.capture_of_branch(branch)?;
-        reviewed.finished.push(remote.finish(branch, capture.as_ref(), &summary)?);
+        reviewed.finished.push(remote.finish(branch, commit, capture.as_ref(), &summary)?);
         Ok(())
     }
 }
@@ -576,8 +600,15 @@ pub(crate) fn decided_summary(
     let Some(summary) = Decisions::read(Some(queue))?.summary(repository, branch)? else {
         return Ok(Reviewing::NotBegun);
     };
+    let Some(commit) = repository.tip(branch)? else {
+        // After the brain was cloned again the branch is at the remote alone: what waits on it cannot be said here.
+        return Ok(match repository.remote_tip(branch)? {
+            Some(_) => Reviewing::UnderWay,
+            None => Reviewing::Decided { summary, commit: None },
+        });
+    };
     Ok(match waiting_on(repository, queue, branch, now, None)?.is_empty() {
-        true => Reviewing::Decided(summary),
+        true => Reviewing::Decided { summary, commit: Some(commit) },
         false => Reviewing::UnderWay,
     })
 }
@@ -586,7 +617,11 @@ pub(crate) fn decided_summary(
 pub(crate) enum Reviewing {
     NotBegun,
     UnderWay,
-    Decided(Summary),
+    /// With the branch's last commit, if there is a branch here: what is added to it later was not decided about.
+    Decided {
+        summary: Summary,
+        commit: Option<CommitId>,
+    },
 }
 
 /// The decisions by branch and path.

@@ -297,6 +297,7 @@ impl<'a> ReviewRemote<'a> {
     pub(crate) fn finish(
         &mut self,
         branch: &str,
+        commit: Option<CommitId>,
         capture: Option<&Capture>,
         summary: &Summary,
     ) -> Result<FinishedBranch, ReviewError> {
@@ -312,7 +313,8 @@ impl<'a> ReviewRemote<'a> {
             } else if is_open && let Some(why) = &self.offline {
                 finished.left = Some(format!("it stays until `nugget sync` reaches the remote ({why})"));
             } else {
-                match runtime.block_on(finish_at_remote(self.repository, access, branch, capture, summary)) {
+                let finishing = finish_at_remote(self.repository, access, branch, commit, capture, summary);
+                match runtime.block_on(finishing) {
                     Ok(()) => finished.pull = pull,
                     Err(failure) => {
                         let place = capture.and_then(|capture| capture.pull_url.as_deref());
@@ -331,20 +333,24 @@ impl<'a> ReviewRemote<'a> {
         if finished.left.is_some() {
             return Ok(finished);
         }
-        if let Some(commit) = self.repository.tip(branch)? {
-            let lock = lock(self.repository)?;
-            if !delete_local(self.repository, &lock, branch, commit)? {
-                finished.left =
-                    Some("it is checked out: switch to another branch, then delete it".to_owned());
-            }
+        // Held until the state is recorded: nobody adds to the branch in between.
+        let lock = lock(self.repository)?;
+        if self.repository.tip(branch)? != commit {
+            finished.left = Some("something was added to it meanwhile, which waits for review".to_owned());
+            return Ok(finished);
+        }
+        if let Some(commit) = commit
+            && !delete_local(self.repository, &lock, branch, commit)?
+        {
+            finished.left = Some("it is checked out: switch to another branch, then delete it".to_owned());
         }
         if let Some(capture) = capture {
-            self.queue.set_pull_state(capture.id, summary.state())?;
+            self.queue.set_pull_state(capture.id, capture.commit.as_deref(), summary.state())?;
         }
         // Several captures may share a branch.
         for other in self.queue.awaiting_decision()? {
             if other.branch.as_deref() == Some(branch) {
-                self.queue.set_pull_state(other.id, summary.state())?;
+                self.queue.set_pull_state(other.id, other.commit.as_deref(), summary.state())?;
             }
         }
         Ok(finished)
@@ -370,14 +376,17 @@ pub(crate) async fn finish_at_remote(
     repository: &Repository,
     access: &RemoteAccess,
     branch: &str,
+    commit: Option<CommitId>,
     capture: Option<&Capture>,
     summary: &Summary,
 ) -> Result<(), Failure> {
     let at_remote = repository.remote_tip(branch)?;
-    let ours = match repository.tip(branch)? {
-        Some(tip) => Some(tip),
-        None => capture.and_then(|capture| capture.commit.as_deref()?.parse().ok()),
-    };
+    let ours = commit.or_else(|| capture.and_then(|capture| capture.commit.as_deref()?.parse().ok()));
+    if repository.tip(branch)? != commit {
+        return Err(Failure::retryable(
+            "something was added to the branch meanwhile, which waits for review",
+        ));
+    }
     if at_remote.is_some() && at_remote != ours {
         return Err(Failure::permanent("somebody has added to the branch at the remote, so it stays"));
     }
@@ -399,10 +408,13 @@ pub(crate) async fn finish_at_remote(
             tokio::time::sleep(MERGE_CHECK_EVERY).await;
             pull = github.pull(slug, number).await?;
         }
-        if pull.state == github::PullState::Open || (!is_pushed && pull.state == github::PullState::Closed) {
+        // After a move to another repository the number is another pull request's there.
+        let is_ours = pull.branch == branch;
+        let is_open = pull.state == github::PullState::Open;
+        if is_ours && (is_open || (!is_pushed && pull.state == github::PullState::Closed)) {
             github.comment_once(slug, number, "nugget:review", &summary.comment()).await?;
         }
-        if pull.state == github::PullState::Open {
+        if is_ours && is_open {
             github.close_pull(slug, number).await?;
         }
     }
@@ -424,17 +436,22 @@ pub(crate) async fn finish_later(
     access: &RemoteAccess,
     capture: &Capture,
     branch: &str,
+    commit: Option<CommitId>,
     summary: &Summary,
 ) -> Result<Option<PullState>, Failure> {
     if is_unpushed(repository, summary)? {
         return Ok(None);
     }
-    finish_at_remote(repository, access, branch, Some(capture), summary).await?;
-    if let Some(commit) = repository.tip(branch)? {
-        let lock = lock(repository)?;
+    finish_at_remote(repository, access, branch, commit, Some(capture), summary).await?;
+    // Held until the state is recorded: nobody adds to the branch in between.
+    let lock = lock(repository)?;
+    if repository.tip(branch)? != commit {
+        return Ok(None);
+    }
+    if let Some(commit) = commit {
         delete_local(repository, &lock, branch, commit)?;
     }
-    queue.set_pull_state(capture.id, summary.state())?;
+    queue.set_pull_state(capture.id, capture.commit.as_deref(), summary.state())?;
     Ok(Some(summary.state()))
 }
 

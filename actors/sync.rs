@@ -231,9 +231,9 @@ impl SyncRun<'_> {
             // One request for all of them.
             Some((github, slug)) if awaiting_decision.iter().any(|capture| capture.pull_number.is_some()) => {
                 let open = github.open_pulls(slug, git::BRANCH_PREFIX).await?;
-                open.into_iter().map(|pull| pull.number).collect()
+                open.into_iter().map(|pull| (pull.number, pull.branch)).collect()
             }
-            _ => Vec::new(),
+            _ => HashMap::new(),
         };
         // Several captures may share a pull request.
         let mut requested: HashMap<u64, PullState> = HashMap::new();
@@ -241,15 +241,25 @@ impl SyncRun<'_> {
         for capture in awaiting_decision {
             let handled = async {
                 let state = match (capture.pull_number, github_repo) {
-                    (Some(number), Some(_)) if open.contains(&number) => PullState::Open,
+                    (Some(number), Some(_)) if open.get(&number) == capture.branch.as_ref() => {
+                        PullState::Open
+                    }
                     (Some(number), Some(_)) if requested.contains_key(&number) => requested[&number],
                     (Some(number), Some((github, slug))) if requested.len() < PULL_REQUESTS_MAX => {
-                        let state = pull_state(&github.pull(slug, number).await?.state);
+                        // After a move to another repository the number is another pull request's there, or none's.
+                        let state = match github.pull(slug, number).await {
+                            Ok(pull) if Some(&pull.branch) == capture.branch.as_ref() => {
+                                pull_state(&pull.state)
+                            }
+                            Ok(_) | Err(github::Error::NotFound { .. }) => {
+                                self.state_in(capture, default.tip)?
+                            }
+                            Err(error) => return Err(error.into()),
+                        };
                         requested.insert(number, state);
                         state
                     }
-                    _ if self.is_in(capture, default.tip)? => PullState::Merged,
-                    _ => PullState::Open,
+                    _ => self.state_in(capture, default.tip)?,
                 };
                 self.apply_decision(capture, state, default.tip, github_repo, synced).await
             };
@@ -284,7 +294,12 @@ impl SyncRun<'_> {
                 synced.closed.push(capture.id);
             }
         }
-        Ok(self.queue.set_pull_state(capture.id, state)?)
+        Ok(self.queue.set_pull_state(capture.id, capture.commit.as_deref(), state)?)
+    }
+
+    /// What is known of a capture without its pull request.
+    fn state_in(&self, capture: &Capture, tip: CommitId) -> Result<PullState, Failure> {
+        Ok(if self.is_in(capture, tip)? { PullState::Merged } else { PullState::Open })
     }
 
     /// Whether the default branch has a capture's commit or what it changes, as after a squashed or rebased merge.
@@ -351,7 +366,7 @@ impl SyncRun<'_> {
                 github.close_pull(slug, number).await?;
                 failpoint::here!("sync-after-close");
                 synced.deleted += usize::from(self.delete_branch(capture)?);
-                self.queue.set_pull_state(capture.id, PullState::Closed)?;
+                self.queue.set_pull_state(capture.id, capture.commit.as_deref(), PullState::Closed)?;
                 synced.empty.push(capture.id);
             }
             (_, true) => {
@@ -373,9 +388,10 @@ impl SyncRun<'_> {
         match begun.map_err(|error| Failure::retryable(error_chain(&error)))? {
             Reviewing::NotBegun => return Ok(false),
             Reviewing::UnderWay => return Ok(true),
-            Reviewing::Decided(summary) => {
-                let state =
-                    finish_later(self.repository, self.queue, self.access, capture, branch, &summary).await?;
+            Reviewing::Decided { summary, commit } => {
+                let finished =
+                    finish_later(self.repository, self.queue, self.access, capture, branch, commit, &summary);
+                let state = finished.await?;
                 match state {
                     None => return Ok(true),
                     Some(PullState::Merged) => synced.merged.push(capture.id),

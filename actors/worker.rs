@@ -13,11 +13,13 @@ use crate::embedding_model::EmbeddingModel;
 use crate::failure::{Failure, error_chain};
 use crate::health::ActorReport;
 use crate::jobs::Jobs;
+use crate::notes::NoteError;
 use crate::reflection::{self, Pass, ReflectionError};
 use crate::service::{Pace, Parts, Roles, Service, StartError};
 use crate::setup::Setup;
 use crate::sweep::BackgroundSweep;
 use crate::sync::BackgroundSync;
+use crate::unqueued_branches;
 
 /// How often a worker reports its state for `nugget status`.
 const REPORT_EVERY: Duration = Duration::from_secs(1);
@@ -138,6 +140,7 @@ impl Worker<'_> {
         self.jobs.take_over_all()?;
         self.add_spooled();
         self.queue_undelivered();
+        self.queue_unqueued_branches();
         let mut sweep = BackgroundSweep::default();
         if !self.has_work()? {
             // No work waits for this one: the sweep may find some.
@@ -198,6 +201,23 @@ impl Worker<'_> {
             Ok(0) => {}
             Ok(count) => tracing::info!(count, "queued captures from before there was a remote"),
             Err(failure) => tracing::warn!(error = failure.message, "failed to check for a remote"),
+        }
+    }
+
+    fn queue_unqueued_branches(&self) {
+        let queue_all = || -> Result<usize, NoteError> {
+            let repository = self.setup.repository()?;
+            unqueued_branches::queue_unqueued(self.setup, &repository, &self.queue, self.jobs.clock.now())
+        };
+        match queue_all() {
+            Ok(0) => {}
+            Ok(count) => tracing::info!(count, "queued branches that a killed process had made"),
+            Err(error) => {
+                tracing::warn!(
+                    error = error_chain(&error),
+                    "failed to look for branches that are not queued"
+                );
+            }
         }
     }
 

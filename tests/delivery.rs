@@ -389,6 +389,40 @@ fn a_closed_pull_request_is_not_opened_again() {
     assert_eq!(api.log().len(), asked, "no open pull request, so no request");
 }
 
+/// Replaces the brain by a new clone. What nugget keeps beside it stays.
+fn clone_again(sandbox: &Sandbox, api: &GithubApi) {
+    wait_until_idle(sandbox);
+    fs::remove_dir_all(sandbox.brain()).unwrap();
+    let bare = api.with_repository(SLUG, |repository| repository.bare.clone());
+    git(sandbox.path(), &["clone", "--quiet", bare.to_str().unwrap(), "brain"]);
+    sandbox.git(&["remote", "set-url", "origin", &api.clone_url(SLUG)]);
+}
+
+#[test]
+fn a_capture_that_waits_for_the_remote_outlives_its_clone() {
+    let api = GithubApi::start();
+    let sandbox = brain_at(&api);
+    api.fail_next(1000, "git-receive-pack", Failure::Status(503, "no", Vec::new()));
+    sandbox.run(["capture-session", "--transcript", fixture(TRANSCRIPT).to_str().unwrap(), "--wait"]);
+    assert_eq!(newest(&sandbox)["stage"], "delivery");
+    clone_again(&sandbox, &api);
+    api.clear_failures();
+    assert_delivered_once(&sandbox, &api, &wait_for_newest(&sandbox));
+}
+
+#[test]
+fn a_branch_that_is_partly_reviewed_waits_on_after_a_new_clone() {
+    let api = GithubApi::start();
+    let sandbox = brain_at(&api);
+    let capture = sandbox.capture(&fixture(TRANSCRIPT));
+    let pull = assert_delivered_once(&sandbox, &api, &capture);
+    sandbox.ok(["review", "merge", "1"]);
+    clone_again(&sandbox, &api);
+    sandbox.ok(["sync"]);
+    assert!(api.pulls(SLUG)[0].is_open, "{pull:#?}");
+    assert!(api.with_repository(SLUG, |repository| repository.tip(&pull.branch)).is_some());
+}
+
 #[test]
 fn captures_from_before_the_remote_are_delivered_oldest_first() {
     let sandbox = Sandbox::with_brain();

@@ -40,9 +40,10 @@ fn start_with_branch() -> GithubApi {
     api
 }
 
-fn new_pull() -> NewPull {
+fn new_pull(api: &GithubApi) -> NewPull {
     NewPull {
         branch: BRANCH.to_owned(),
+        commit: api.with_repository(SLUG, |repository| repository.tip(BRANCH)).unwrap_or_default(),
         base: "main".to_owned(),
         title: "Knowledge from session 2026-11-20 14:12".to_owned(),
         body: "one unit".to_owned(),
@@ -57,29 +58,39 @@ fn count_requests(api: &GithubApi, prefix: &str) -> usize {
 async fn repeated_requests_open_one_pull_request() {
     let (api, client) = start_with_client();
     assert_eq!(client.find_pull(&slug(), BRANCH).await.unwrap(), None);
-    let first = client.open_pull(&slug(), &new_pull()).await.unwrap();
+    let first = client.open_pull(&slug(), &new_pull(&api)).await.unwrap();
     assert!(first.created);
     assert_eq!(first.pull.state, PullState::Open);
     assert_eq!(first.pull.branch, BRANCH);
     assert_eq!(first.pull.url, format!("{}/me/brain/pull/1", api.url));
     let before = client.requests();
-    let second = client.open_pull(&slug(), &new_pull()).await.unwrap();
+    let second = client.open_pull(&slug(), &new_pull(&api)).await.unwrap();
     assert!(!second.created);
     assert_eq!(second.pull, first.pull);
     assert_eq!(client.requests() - before, 1);
     // A pull request that a person has closed counts too: closing it was the answer.
     api.close(SLUG, 1);
-    let third = client.open_pull(&slug(), &new_pull()).await.unwrap();
+    let third = client.open_pull(&slug(), &new_pull(&api)).await.unwrap();
     assert_eq!((third.created, third.pull.state), (false, PullState::Closed));
     assert_eq!(api.pulls(SLUG).len(), 1);
     assert_eq!(count_requests(&api, "POST"), 1);
 }
 
 #[tokio::test]
+async fn a_decided_pull_request_of_an_earlier_branch_of_the_name_does_not_count() {
+    let (api, client) = start_with_client();
+    client.open_pull(&slug(), &new_pull(&api)).await.unwrap();
+    api.merge(SLUG, 1, Merge::Squash).unwrap();
+    api.commit(SLUG, BRANCH, "domains/b.md", "another unit\n");
+    let second = client.open_pull(&slug(), &new_pull(&api)).await.unwrap();
+    assert_eq!((second.created, second.pull.number, second.pull.state), (true, 2, PullState::Open));
+}
+
+#[tokio::test]
 async fn two_machines_at_once_open_one_pull_request() {
     let (api, client) = start_with_client();
     let other = client_for(&api, DEADLINE);
-    let (slug, pull) = (slug(), new_pull());
+    let (slug, pull) = (slug(), new_pull(&api));
     let (a, b) = tokio::join!(client.open_pull(&slug, &pull), other.open_pull(&slug, &pull));
     let (a, b) = (a.unwrap(), b.unwrap());
     assert_eq!(a.pull.number, b.pull.number);
@@ -91,7 +102,7 @@ async fn two_machines_at_once_open_one_pull_request() {
 async fn a_request_with_a_lost_answer_is_not_repeated() {
     let (api, client) = start_with_client();
     api.fail_next(1, "POST /api/v3/repos/me/brain/pulls", Failure::CutAfter);
-    let opened = client.open_pull(&slug(), &new_pull()).await.unwrap();
+    let opened = client.open_pull(&slug(), &new_pull(&api)).await.unwrap();
     assert!(opened.created);
     assert_eq!(api.pulls(SLUG).len(), 1);
     assert_eq!(count_requests(&api, "POST /repos/me/brain/pulls"), 1);
@@ -112,7 +123,7 @@ async fn the_client_never_retries_on_its_own() {
     for what in [Failure::Status(502, "Bad Gateway", vec![]), Failure::CutBefore, Failure::Garbage] {
         api.fail_next(1, "POST /api/v3/repos/me/brain/pulls", what.clone());
         let before = count_requests(&api, "POST");
-        let error = client.open_pull(&slug(), &new_pull()).await.unwrap_err();
+        let error = client.open_pull(&slug(), &new_pull(&api)).await.unwrap_err();
         assert_eq!(error.retry(), Retry::Later, "{what:?}: {error}");
         assert_eq!(count_requests(&api, "POST") - before, 1, "{what:?}");
         assert_eq!(api.pulls(SLUG).len(), 0);
@@ -234,11 +245,11 @@ async fn the_rate_limit_wait_uses_the_servers_clock() {
 async fn an_impossible_pull_request_says_why() {
     let (api, client) = start_with_client();
     api.rename_default_branch(SLUG, "trunk");
-    let error = client.open_pull(&slug(), &new_pull()).await.unwrap_err();
+    let error = client.open_pull(&slug(), &new_pull(&api)).await.unwrap_err();
     assert!(matches!(&error, Error::BaseMissing { base } if base == "main"), "{error}");
     assert_eq!(client.repository(&slug()).await.unwrap().default_branch, "trunk");
 
-    let on_trunk = NewPull { base: "trunk".to_owned(), ..new_pull() };
+    let on_trunk = NewPull { base: "trunk".to_owned(), ..new_pull(&api) };
     let missing = NewPull { branch: "nugget/none".to_owned(), ..on_trunk.clone() };
     let error = client.open_pull(&slug(), &missing).await.unwrap_err();
     assert!(matches!(error, Error::BranchMissing { .. }), "{error}");
@@ -272,11 +283,11 @@ async fn an_impossible_pull_request_says_why() {
 #[tokio::test]
 async fn a_renamed_repository_is_followed_and_remembered() {
     let (api, client) = start_with_client();
-    client.open_pull(&slug(), &new_pull()).await.unwrap();
+    client.open_pull(&slug(), &new_pull(&api)).await.unwrap();
     api.rename(SLUG, "us/knowledge");
     let fresh = client_for(&api, DEADLINE);
     // With the former owner the filter would find nothing, and a second pull request would be opened.
-    let opened = fresh.open_pull(&slug(), &new_pull()).await.unwrap();
+    let opened = fresh.open_pull(&slug(), &new_pull(&api)).await.unwrap();
     assert_eq!((opened.created, opened.pull.number), (false, 1));
     let before = fresh.requests();
     fresh.comment_once(&slug(), 1, "m", "hello").await.unwrap();
@@ -324,7 +335,7 @@ async fn a_forks_pull_request_stays_in_the_fork() {
     api.with_repository(SLUG, |repo| repo.fork_of = Some("them/brain".to_owned()));
     let repository = client.repository(&slug()).await.unwrap();
     assert_eq!(repository.fork_of, Some("them/brain".parse().unwrap()));
-    client.open_pull(&slug(), &new_pull()).await.unwrap();
+    client.open_pull(&slug(), &new_pull(&api)).await.unwrap();
     assert_eq!(api.pulls(SLUG).len(), 1);
     assert_eq!(api.pulls("them/brain").len(), 0);
 }
@@ -335,7 +346,7 @@ async fn a_pull_requests_state_is_open_merged_or_closed() {
     for (number, how) in [(1, Merge::Commit), (2, Merge::Squash)] {
         let branch = format!("nugget/{number}");
         api.commit(SLUG, &branch, &format!("domains/{number}.md"), "a unit\n");
-        let pull = NewPull { branch: branch.clone(), ..new_pull() };
+        let pull = NewPull { branch: branch.clone(), ..new_pull(&api) };
         assert_eq!(client.open_pull(&slug(), &pull).await.unwrap().pull.number, number);
         let open = client.open_pulls(&slug(), "nugget/").await.unwrap();
         assert_eq!(open.iter().map(|pull| pull.number).collect::<Vec<_>>(), [number]);
@@ -345,7 +356,7 @@ async fn a_pull_requests_state_is_open_merged_or_closed() {
         let listed = client.find_pull(&slug(), &branch).await.unwrap().unwrap();
         assert_eq!(listed.state, PullState::Merged);
     }
-    let opened = client.open_pull(&slug(), &new_pull()).await.unwrap();
+    let opened = client.open_pull(&slug(), &new_pull(&api)).await.unwrap();
     let edited = client.edit_pull(&slug(), 3, "another title", "another text").await.unwrap();
     assert_eq!(edited.number, opened.pull.number);
     let row = &api.pulls(SLUG)[2];
@@ -359,7 +370,7 @@ async fn a_pull_requests_state_is_open_merged_or_closed() {
 #[tokio::test]
 async fn a_comment_is_made_once_and_only_known_labels_are_set() {
     let (api, client) = start_with_client();
-    client.open_pull(&slug(), &new_pull()).await.unwrap();
+    client.open_pull(&slug(), &new_pull(&api)).await.unwrap();
     // More than one page of each.
     api.with_repository(SLUG, |repo| {
         repo.pulls[0].comments = (0..150).map(|number| format!("comment {number}")).collect();

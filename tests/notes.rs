@@ -445,6 +445,57 @@ fn notes_of_agents_are_one_pull_request_that_grows() {
     });
 }
 
+#[test]
+fn notes_after_a_merge_have_a_pull_request_of_their_own() {
+    let api = GithubApi::start();
+    let sandbox = brain_at(&api);
+    api.with_repository(SLUG, |repository| repository.deletes_merged = true);
+    let mut agent = Agent::start(&sandbox);
+    let mut write = |title: &str, number: usize| {
+        agent.call("create_note", json!({ "title": title, "content": "From a session." }));
+        wait_until("the pull request is open", || {
+            sandbox.ok(["retry", "--all"]);
+            let pulls = api.pulls(SLUG);
+            pulls.len() == number && pulls[number - 1].is_open && pulls[number - 1].body.contains(title)
+        });
+        assert!(sandbox.ok(["review"]).contains(title), "{title} waits for review");
+    };
+    write("First", 1);
+    api.merge(SLUG, 1, Merge::Squash).unwrap();
+    sandbox.ok(["sync"]);
+    write("Second", 2);
+    // Merged, and its branch deleted, before this machine has heard of it.
+    api.merge(SLUG, 2, Merge::Commit).unwrap();
+    write("Third", 3);
+    let pulls = api.pulls(SLUG);
+    assert!(!pulls[1].body.contains("First") && !pulls[2].body.contains("Second"), "{pulls:#?}");
+}
+
+#[test]
+fn a_branch_that_a_killed_process_has_not_queued_is_delivered() {
+    let api = GithubApi::start();
+    let sandbox = brain_at(&api);
+    for branch in ["nugget/edit-20270101-0a1b2c3d", "nugget/session-20270101-100000-0a1b"] {
+        sandbox.git(&["checkout", "--quiet", "-b", branch, "main"]);
+        let file = branch.replace('/', "-");
+        std::fs::write(sandbox.brain().join(format!("domains/{file}.md")), "# A unit\n").unwrap();
+        sandbox.git(&["add", "."]);
+        sandbox.git(&["commit", "--quiet", "-m", "Knowledge edited"]);
+    }
+    sandbox.git(&["checkout", "--quiet", "main"]);
+    sandbox.ok(["sync"]);
+    wait_until("the pull request is open", || {
+        sandbox.ok(["retry", "--all"]);
+        !api.pulls(SLUG).is_empty()
+    });
+    // A session's branch is made again by its capture.
+    let pulls = api.pulls(SLUG);
+    assert_eq!(
+        pulls.iter().map(|pull| pull.branch.as_str()).collect::<Vec<_>>(),
+        ["nugget/edit-20270101-0a1b2c3d"]
+    );
+}
+
 /// Obsidian finds the target of `[[name]]` by the names of files and reads `aliases`, `tags` and links in quotes as
 /// properties.
 #[test]

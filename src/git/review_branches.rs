@@ -51,8 +51,8 @@ impl Repository {
     }
 
     /// Whether the default branch, local or remote, has all changes of a branch: it contains the branch's commits,
-    /// or, as after a squashed or rebased merge, has each file that the branch adds, as it is or edited
-    /// ([`is_edited_copy`]), the branch's content of each file that it edits, and none that it removes.
+    /// or, as after a squashed or rebased merge, has each file that the branch adds, as it is or, if that is one commit,
+    /// edited ([`is_edited_copy`]), the branch's content of each file that it edits, and none that it removes.
     ///
     /// # Errors
     /// [`Error::NoSuchBranch`], those of [`default_branch`](Self::default_branch), and when history
@@ -180,6 +180,8 @@ fn is_merged(git: &gix::Repository, default: &Branch, commit: CommitId) -> Resul
     if unmerged.is_empty() {
         return Ok(true);
     }
+    // A branch that has grown may have been merged before: what was added to a file since would count as edited away.
+    let is_single = unmerged.len() == 1;
     let base = fork_point(git, default, commit)?;
     let changed = changed_files(git, base, commit)?;
     let removed = removed_files(git, base, commit)?;
@@ -200,7 +202,7 @@ fn is_merged(git: &gix::Repository, default: &Branch, commit: CommitId) -> Resul
                         Err(Error::TooLarge { .. }) => Ok(String::new()),
                         Err(error) => Err(error),
                     };
-                    !is_edit && is_edited_copy(&text(found.object_id())?, &text(file.id)?)
+                    is_single && !is_edit && is_edited_copy(&text(found.object_id())?, &text(file.id)?)
                 }
             };
         }

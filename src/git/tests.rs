@@ -946,6 +946,22 @@ fn an_edit_is_merged_once_its_content_is_merged() {
 }
 
 #[test]
+fn a_branch_that_has_grown_since_a_squashed_merge_is_not_merged() {
+    let sandbox = Sandbox::new();
+    let root = sandbox.repository("brain");
+    let repository = Repository::open(&root).unwrap();
+    let files = vec![file("domains/note.md", "# A note\n\nOne.\nTwo.\n")];
+    let proposed = repository.propose(&sandbox.lock(), &Proposal { files, ..proposal(BRANCH) }).unwrap();
+    git(&root, &["merge", "-q", "--squash", BRANCH]);
+    commit_all(&root, "squashed");
+    assert!(repository.is_merged(BRANCH).unwrap());
+    let files = vec![edit("domains/note.md", "# A note\n\nOne.\nTwo.\nThree.\n")];
+    let grown = Proposal { files, base: Some(proposed.commit), ..proposal(BRANCH) };
+    repository.replace(&sandbox.lock(), &grown, proposed.commit).unwrap();
+    assert!(!repository.is_merged(BRANCH).unwrap(), "the third line is nowhere else");
+}
+
+#[test]
 fn a_branch_is_created_while_git_packs_references() {
     let sandbox = Sandbox::new();
     let root = sandbox.repository("brain");

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::error::Error;
 use crate::http::{ApiRequest, ApiResponse, HttpClient, encoded};
 use crate::token::Token;
-use crate::types::{NewPull, Opened, Pull, Repository, Slug, Viewer};
+use crate::types::{NewPull, Opened, Pull, PullState, Repository, Slug, Viewer};
 
 /// GitHub's largest page size.
 const PAGE: usize = 100;
@@ -83,7 +83,9 @@ impl GitHub {
     pub async fn repository(&self, slug: &Slug) -> Result<Repository, Error> {
         let what = format!("repository {slug}");
         let repository: Repository = self.send(Method::GET, slug, "", None, &what).await?.json(&what)?;
-        if repository.slug != *slug {
+        if repository.slug == *slug {
+            self.cache().names.remove(slug);
+        } else {
             self.cache().names.insert(slug.clone(), repository.slug.clone());
         }
         Ok(repository)
@@ -129,31 +131,50 @@ impl GitHub {
     /// As for every call: see [`Error`].
     pub async fn find_pull(&self, slug: &Slug, branch: &str) -> Result<Option<Pull>, Error> {
         let what = format!("the pull requests of {branch}");
-        loop {
-            // With an outdated owner GitHub finds nothing, so the current one is needed.
-            let current = self.current_name(slug);
-            let head = encoded(&format!("{}:{branch}", current.owner));
-            let query = format!("/pulls?head={head}&state=all&sort=created&direction=desc&per_page={PAGE}");
-            let response = self.send(Method::GET, slug, &query, None, &what).await?;
-            if response.was_redirected && self.repository(slug).await?.slug != current {
-                continue;
+        // With an outdated owner GitHub finds nothing, so the current one is needed.
+        let mut current = self.current_name(slug);
+        let mut response = self.find_pulls(slug, &current, branch, &what).await?;
+        if response.was_redirected {
+            let name = self.repository(slug).await?.slug;
+            if name != current {
+                current = name;
+                response = self.find_pulls(slug, &current, branch, &what).await?;
             }
-            let pulls: Vec<Pull> = response.json(&what)?;
-            // GitHub ignores a filter that it does not understand, so each result is checked.
-            let is_current = |name: &Slug| name.to_string().eq_ignore_ascii_case(&current.to_string());
-            let is_ours = |pull: &Pull| pull.branch == branch && pull.from.as_ref().is_none_or(is_current);
-            return Ok(pulls.into_iter().filter(is_ours).max_by_key(|pull| pull.number));
         }
+        let pulls: Vec<Pull> = response.json(&what)?;
+        // GitHub ignores a filter that it does not understand, so each result is checked.
+        let is_current = |name: &Slug| name.to_string().eq_ignore_ascii_case(&current.to_string());
+        let is_ours = |pull: &Pull| pull.branch == branch && pull.from.as_ref().is_none_or(is_current);
+        Ok(pulls.into_iter().filter(is_ours).max_by_key(|pull| pull.number))
     }
 
-    /// The pull request of a branch: an existing one, open or not, else a new one. It is opened against the
-    /// repository itself, even if that is a fork.
+    async fn find_pulls(
+        &self,
+        slug: &Slug,
+        current: &Slug,
+        branch: &str,
+        what: &str,
+    ) -> Result<ApiResponse, Error> {
+        let head = encoded(&format!("{}:{branch}", current.owner));
+        let query = format!("/pulls?head={head}&state=all&sort=created&direction=desc&per_page={PAGE}");
+        self.send(Method::GET, slug, &query, None, what).await
+    }
+
+    /// The open pull request of a branch, or one of its last commit that was merged or closed meanwhile.
+    async fn find_pull_of(&self, slug: &Slug, new: &NewPull) -> Result<Option<Pull>, Error> {
+        let found = self.find_pull(slug, &new.branch).await?;
+        // One that was decided before is of an earlier branch of this name.
+        Ok(found.filter(|pull| pull.state == PullState::Open || pull.commit == new.commit))
+    }
+
+    /// The pull request of a branch: an existing one that is open, or that was merged or closed with the branch's last
+    /// commit, else a new one. It is opened against the repository itself, even if that is a fork.
     ///
     /// # Errors
     /// As for every call: see [`Error`]. [`Error::NothingNew`], [`Error::BaseMissing`], [`Error::BranchMissing`]
     /// and [`Error::NotShownYet`].
     pub async fn open_pull(&self, slug: &Slug, new: &NewPull) -> Result<Opened, Error> {
-        if let Some(pull) = self.find_pull(slug, &new.branch).await? {
+        if let Some(pull) = self.find_pull_of(slug, new).await? {
             return Ok(Opened { pull, created: false });
         }
         let current = self.current_name(slug);
@@ -177,7 +198,7 @@ impl GitHub {
         if !created && !matches!(error, Error::NotShownYet { .. }) {
             return Err(error);
         }
-        match self.find_pull(slug, &new.branch).await {
+        match self.find_pull_of(slug, new).await {
             Ok(Some(pull)) => Ok(Opened { pull, created }),
             _ => Err(error),
         }

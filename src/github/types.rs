@@ -110,6 +110,8 @@ fn may_push<'de, D: Deserializer<'de>>(response: D) -> Result<bool, D::Error> {
 pub struct NewPull {
     /// The branch with the commits, in the same repository.
     pub branch: String,
+    /// The branch's last commit.
+    pub commit: String,
     /// The branch to merge into.
     pub base: String,
     /// The title.
@@ -130,6 +132,8 @@ pub struct Pull {
     pub state: PullState,
     /// The branch with the commits.
     pub branch: String,
+    /// The branch's last commit; once the pull request is decided, the one that it had then.
+    pub commit: String,
     /// The repository of that branch; `None` if it was deleted.
     pub(crate) from: Option<Slug>,
 }
@@ -167,6 +171,7 @@ struct PullResponse {
 struct Head {
     #[serde(rename = "ref")]
     branch: String,
+    sha: String,
     #[serde(default, deserialize_with = "name_of")]
     repo: Option<Slug>,
 }
@@ -178,7 +183,7 @@ impl From<PullResponse> for Pull {
             (None, "open") => PullState::Open,
             (None, _) => PullState::Closed,
         };
-        Self { number, url, state, branch: head.branch, from: head.repo }
+        Self { number, url, state, branch: head.branch, commit: head.sha, from: head.repo }
     }
 }
 

@@ -229,7 +229,7 @@ mod tests {
         for (path, decision) in [("a.md", Decision::Merged), ("b.md", because), ("c.md", later)] {
             test.queue.decide("nugget/s0", &[path], &decision, test.now).unwrap();
         }
-        test.queue.set_pull_state(id, crate::PullState::Closed).unwrap();
+        test.queue.set_pull_state(id, None, crate::PullState::Closed).unwrap();
         let expected =
             [("nugget/s0", "a.md", "merged"), ("nugget/s0", "b.md", "rejected"), ("nugget/s1", "", "closed")];
         let expected = expected.map(|(a, b, c)| (a.to_owned(), b.to_owned(), c.to_owned()));

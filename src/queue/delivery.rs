@@ -59,15 +59,18 @@ impl Queue {
     }
 
     /// Records the state of a capture's pull request. Once it is decided, what was stored for making the
-    /// branch again is deleted.
+    /// branch again is deleted. With `commit`, only if that is still the branch's: what was added to it meanwhile is not
+    /// decided.
     ///
     /// # Errors
     /// When the queue cannot be written.
-    pub fn set_pull_state(&self, id: i64, state: PullState) -> Result<(), Error> {
+    pub fn set_pull_state(&self, id: i64, commit: Option<&str>, state: PullState) -> Result<(), Error> {
         self.write(|transaction| {
-            transaction
-                .execute("UPDATE captures SET pull_state = ?2 WHERE id = ?1", params![id, state.as_str()])?;
-            if state != PullState::Open {
+            let changed = transaction.execute(
+                "UPDATE captures SET pull_state = ?2 WHERE id = ?1 AND (?3 IS NULL OR commit_id = ?3)",
+                params![id, state.as_str(), commit],
+            )?;
+            if changed > 0 && state != PullState::Open {
                 transaction.execute(
                     "DELETE FROM results WHERE capture_id = ?1
                      AND EXISTS (SELECT 1 FROM captures WHERE id = ?1 AND outcome = 'done')",

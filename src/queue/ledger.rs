@@ -88,7 +88,7 @@ ledger! {
     /// See [`Queue::record_pull_request`].
     fn record_pull_request(claim: &Claim, pull: &PullRequest) -> ();
     /// See [`Queue::set_pull_state`].
-    fn set_pull_state(id: i64, state: PullState) -> ();
+    fn set_pull_state(id: i64, commit: Option<&str>, state: PullState) -> ();
     /// See [`Queue::awaiting_decision`].
     fn awaiting_decision() -> Vec<Capture>;
     /// See [`Queue::redeliver`].

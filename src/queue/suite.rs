@@ -489,7 +489,13 @@ pub fn the_branch_can_be_made_again_while_its_pull_request_is_open(test: &dyn Le
     assert_eq!(second.input, b"again");
     finish_delivery(test, &second);
     assert!(ledger.saved_result(id).unwrap().is_some());
-    ledger.set_pull_state(id, PullState::Merged).unwrap();
+    ledger.set_pull_state(id, Some("another commit"), PullState::Merged).unwrap();
+    assert_eq!(
+        ledger.capture(id).unwrap().unwrap().pull_state,
+        Some(PullState::Open),
+        "the branch has grown"
+    );
+    ledger.set_pull_state(id, None, PullState::Merged).unwrap();
     assert_eq!(ledger.saved_result(id).unwrap(), None);
     assert!(!ledger.reopen(id, Stage::Git, b"again").unwrap());
     assert_eq!(ledger.awaiting_decision().unwrap(), []);

@@ -328,8 +328,8 @@ impl Ledger for TeamLedger {
         self.write(|transaction| delivery::record_pull_request(transaction, self.brain, claim, pull))
     }
 
-    fn set_pull_state(&self, id: i64, state: PullState) -> Answer<()> {
-        self.write(|transaction| delivery::set_pull_state(transaction, self.brain, id, state))
+    fn set_pull_state(&self, id: i64, commit: Option<&str>, state: PullState) -> Answer<()> {
+        self.write(|transaction| delivery::set_pull_state(transaction, self.brain, id, commit, state))
     }
 
     fn awaiting_decision(&self) -> Answer<Vec<Capture>> {

@@ -55,14 +55,16 @@ pub(super) fn set_pull_state(
     transaction: &mut Transaction,
     brain: BrainId,
     id: i64,
+    commit: Option<&str>,
     state: PullState,
 ) -> Result<()> {
     transaction.execute(
         "WITH capture AS (
-             UPDATE captures SET pull_state = $3 WHERE brain = $1 AND id = $2 RETURNING id, outcome)
+             UPDATE captures SET pull_state = $3
+             WHERE brain = $1 AND id = $2 AND ($4::text IS NULL OR commit_id = $4) RETURNING id, outcome)
          DELETE FROM results
          WHERE brain = $1 AND $3 <> 'open' AND capture_id = (SELECT id FROM capture WHERE outcome = 'done')",
-        &[&brain.0, &id, &state.as_str()],
+        &[&brain.0, &id, &state.as_str(), &commit],
     )?;
     Ok(())
 }

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::ffi::OsString;
 use std::path::Path;
 
+use actors::review::IMPORT_BRANCH_PREFIX;
 use extract::notes::{NoteKind, NoteSection};
 use git::{CommitId, NewFile, Repository};
 use jiff::Timestamp;
@@ -231,7 +232,7 @@ pub(super) fn branch_name(units: &[ProposedUnit], now: Timestamp) -> String {
     for unit in units {
         hasher.update(unit.path.as_bytes()).update(unit.digest.as_bytes());
     }
-    format!("nugget/import-{}-{}", now.strftime("%Y%m%d"), &hasher.finalize().to_hex()[..8])
+    format!("{IMPORT_BRANCH_PREFIX}{}-{}", now.strftime("%Y%m%d"), &hasher.finalize().to_hex()[..8])
 }
 
 pub(super) fn commit_message(units: &[ProposedUnit], sources: &[OsString]) -> String {

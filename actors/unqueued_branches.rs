@@ -1,0 +1,49 @@
+//! Branches that were made for review, but not queued: a process that was killed between the two has told nobody.
+
+use git::Repository;
+use jiff::Timestamp;
+use queue::Ledger;
+
+use crate::notes::{self, NoteError};
+use crate::reflection_message::REFLECTION_BRANCH_PREFIX;
+use crate::review::{EDIT_BRANCH_PREFIX, IMPORT_BRANCH_PREFIX};
+use crate::setup::Setup;
+
+/// Queues them. Returns how many there were. A branch of agents counts until the queue has its last commit, any other one
+/// until the queue knows it: what somebody adds to that is their own.
+///
+/// # Errors
+/// When the repository or the queue cannot be used.
+pub(crate) fn queue_unqueued(
+    setup: &Setup,
+    repository: &Repository,
+    queue: &dyn Ledger,
+    now: Timestamp,
+) -> Result<usize, NoteError> {
+    let mut queued = 0;
+    for branch in repository.pending_branches()? {
+        let is = |prefix: &str| branch.name.starts_with(prefix);
+        let known = queue.capture_of_branch(&branch.name)?;
+        let origin = if notes::is_agents(&branch.name) {
+            if known.and_then(|capture| capture.commit) == Some(branch.commit.to_string()) {
+                continue;
+            }
+            queue::ORIGIN_NOTES
+        } else if known.is_some() {
+            continue;
+        } else if is(EDIT_BRANCH_PREFIX) {
+            queue::ORIGIN_EDIT
+        } else if is(IMPORT_BRANCH_PREFIX) {
+            queue::ORIGIN_IMPORT
+        } else if is(REFLECTION_BRANCH_PREFIX) {
+            queue::ORIGIN_REFLECTION
+        } else {
+            continue;
+        };
+        let files =
+            repository.branch_files(&branch.name)?.len() + repository.branch_removals(&branch.name)?.len();
+        notes::deliver(setup, origin, &branch.name, branch.commit, files, now)?;
+        queued += 1;
+    }
+    Ok(queued)
+}
