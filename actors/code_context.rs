@@ -109,14 +109,33 @@ impl CodeContext {
     /// A file's path within the project; `None` if it lies elsewhere.
     fn within_project(&self, file: &str) -> Option<String> {
         let root = self.project().path.to_string_lossy();
-        let path = if Path::new(file).is_absolute() {
-            provenance::derive::within(file, &root)?
+        let file = file.replace('\\', "/");
+        let path = if Path::new(&file).is_absolute() {
+            provenance::derive::within(&without_dots(&file)?, &root)?
+        } else if file.split('/').any(|part| part == "..") {
+            // Of the folder that the session is in; any other path is of the project.
+            let folder = std::fs::canonicalize(&self.folder).ok()?;
+            provenance::derive::within(&without_dots(&format!("{}/{file}", folder.display()))?, &root)?
         } else {
-            file.trim_start_matches("./").replace('\\', "/")
+            without_dots(&file)?
         };
-        let is_inside = !path.is_empty() && path.split('/').all(|part| !matches!(part, "" | "." | ".."));
-        is_inside.then_some(path)
+        (!path.is_empty() && path.split('/').all(|part| !part.is_empty())).then_some(path)
     }
+}
+
+/// A path without `.` and `..`; `None` if it leads above where it begins.
+fn without_dots(path: &str) -> Option<String> {
+    let mut parts: Vec<&str> = Vec::new();
+    for part in path.split('/') {
+        match part {
+            "." => {}
+            ".." => {
+                parts.pop().filter(|part| !part.is_empty())?;
+            }
+            part => parts.push(part),
+        }
+    }
+    Some(parts.join("/"))
 }
 
 fn parse(text: String, unit_path: &str) -> Option<Unit> {

@@ -267,8 +267,12 @@ impl Retrieval {
             .map_err(|error| error_chain(&error))?;
         // Said of what is missing, not of what a person wants so.
         answer.words_only &= self.model.has_meaning();
-        if let Some(code) = filter.code.filter(|_| !query.files.is_empty()) {
-            self.add_units_about_files(&mut answer, query, &code, tokenizer);
+        if let Some(code) = filter.code {
+            let files: Vec<String> =
+                query.files.iter().cloned().chain(retrieve::paths_in(&query.text)).collect();
+            if !files.is_empty() {
+                self.add_units_about_files(&mut answer, query, &files, &code, tokenizer);
+            }
         }
         if let Some(learned) = &self.learned {
             learned.withhold(&mut answer);
@@ -276,17 +280,17 @@ impl Retrieval {
         Ok(answer)
     }
 
-    /// Adds the units that are about the question's files by their scope, as far as there is room.
+    /// Adds the units that are about these files by their scope, as far as there is room.
     fn add_units_about_files(
         &self,
         answer: &mut Answer,
         query: &Query,
+        files: &[String],
         code: &CodeContext,
         tokens: &dyn CountTokens,
     ) {
-        let found = Catalog::open(&self.setup.brain.derived_folder()).and_then(|catalog| {
-            catalog.map_or(Ok(Vec::new()), |catalog| code.units_about(&catalog, &query.files))
-        });
+        let found = Catalog::open(&self.setup.brain.derived_folder())
+            .and_then(|catalog| catalog.map_or(Ok(Vec::new()), |catalog| code.units_about(&catalog, files)));
         let found = found.unwrap_or_else(|error| {
             tracing::debug!(error = error_chain(&error), "failed to look up what is known about files");
             Vec::new()

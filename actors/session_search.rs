@@ -1,6 +1,5 @@
 //! Searches archived sessions for a model that asks: by words, and by meaning as far as messages are embedded.
 
-use std::collections::HashSet;
 use std::path::Path;
 
 use archive::{Archive, Filter, Markers, QuestionVector, SearchHit, SearchQuery};
@@ -9,8 +8,8 @@ use jiff::Timestamp;
 /// How many prompts and answers before and after a found message are returned.
 const CONTEXT: usize = 1;
 
-/// How many messages of one session are returned.
-const PER_SESSION: usize = 2;
+/// How many messages of one session are returned: two cost the reader twice the tokens, and mostly say the same.
+const PER_SESSION: usize = 1;
 
 /// What to search sessions for.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -67,13 +66,10 @@ pub(crate) fn search(
         ..SearchQuery::default()
     };
     let markers = Markers { before: "", after: "" };
-    let mut results = match vector {
+    let results = match vector {
         Some(vector) => archive.search_by_meaning(&query, markers, || Some(vector))?,
         None => archive.search(&query, markers)?,
     };
-    // Two lines of a session that say the same cost the reader tokens, and tell nothing.
-    let mut seen = HashSet::new();
-    results.hits.retain(|hit| seen.insert((hit.session.id.clone(), hit.snippet.clone())));
     Ok(FoundSessions {
         hits: results.hits.into_iter().map(found_message).collect(),
         searched: archive.session_count()?,

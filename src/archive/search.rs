@@ -25,6 +25,8 @@ const CONTEXT_CHARS_MAX: usize = 600;
 const RANKED_FACTOR: usize = 4;
 const RANKED_MIN: usize = 100;
 const TERMS_MAX: usize = 32;
+/// From this cosine on a message is found by its meaning alone. Of a few sessions one is always the nearest.
+const MEANING_MIN: f64 = 0.3;
 /// The constant of reciprocal rank fusion for sessions: small, so that the first of a list counts. Chosen on half of the
 /// questions of `stress archive --find`.
 const SESSION_RRF_K: f64 = 1.0;
@@ -158,7 +160,9 @@ impl Archive {
             });
             (self.search_words(query, wanted, false), joined(meaning))
         });
-        self.fused(query, markers, words?, &meaning?)
+        let mut meaning = meaning?;
+        meaning.retain(|message| message.score >= MEANING_MIN);
+        self.fused(query, markers, words?, &meaning)
     }
 
     fn search_words(&self, query: &SearchQuery, wanted: usize, all: bool) -> Result<WordMatches, Error> {

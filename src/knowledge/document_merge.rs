@@ -9,17 +9,26 @@ use crate::document::Document;
 const EDITED_COPY_SHARE: f64 = 0.5;
 
 /// Whether a file is another one after a person has edited it: it has at least half of the lines below the front matter,
-/// but for the heading. Two units that were given one name are not.
+/// but for the heading. Two units that were given one name are not: what sessions say in other words has their `sources`.
 pub fn is_edited_copy(file: &str, original: &str) -> bool {
-    fn lines(text: &str) -> Vec<String> {
-        let document = Document::parse(text).ok();
-        let body = document.as_ref().map_or(text, Document::body);
+    fn lines(text: &str, document: Option<&Document>) -> Vec<String> {
+        let body = document.map_or(text, Document::body);
         let lines = body.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with("# "));
         lines.map(str::to_owned).collect()
     }
-    let (copy, original) = (lines(file), lines(original));
+    fn sources(document: Option<&Document>) -> Vec<Value> {
+        match document.and_then(|document| document.get("sources")) {
+            Some(Value::Sequence(sources)) => sources,
+            _ => Vec::new(),
+        }
+    }
+    let documents = (Document::parse(file).ok(), Document::parse(original).ok());
+    let (copy, sources_of_copy) = (lines(file, documents.0.as_ref()), sources(documents.0.as_ref()));
+    let (original, sources) = (lines(original, documents.1.as_ref()), sources(documents.1.as_ref()));
     let kept = original.iter().filter(|line| copy.contains(line)).count();
-    kept as f64 >= EDITED_COPY_SHARE * original.len() as f64
+    kept == original.len()
+        || kept as f64 >= EDITED_COPY_SHARE * original.len() as f64
+            && sources.iter().all(|source| sources_of_copy.contains(source))
 }
 
 /// The file with both edits of `base`; `None` if they contradict each other.
@@ -113,6 +122,14 @@ mod tests {
         ));
         assert!(!is_edited_copy(&unit("Something else."), &original));
         assert!(!is_edited_copy(&unit("second text"), &unit("first text")));
+        // The same lesson from two sessions, one of which has its reason.
+        let of = |session: &str, body: &str| {
+            unit(body).replacen("title:", &format!("sources: [{session}]\ntitle:"), 1)
+        };
+        let (short, long) = (of("a", "Use zod."), of("b", "Use zod.\n\nIt infers the types."));
+        assert!(!is_edited_copy(&short, &long), "the reason would be lost");
+        assert!(is_edited_copy(&long, &short), "nothing is lost");
+        assert!(is_edited_copy(&of("b", "Use zod."), &long), "a person has removed it");
     }
 
     fn merged(ours: &Document, theirs: &Document) -> Option<String> {

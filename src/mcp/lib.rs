@@ -183,8 +183,9 @@ async fn tend_regularly(ensure_worker: Arc<dyn Fn() + Send + Sync>, service: Wea
 /// What a client loads into every session: the server's instructions, and each of these tools as `tools/list` gives it
 /// to a model, which is its name, description and schema.
 pub fn always_loaded(tools: &[&str]) -> String {
-    let mut loaded = context_tool::INSTRUCTIONS.to_owned();
-    for tool in tool_router(tools).list_all() {
+    let router = tool_router(tools);
+    let mut loaded = instructions(&router).to_owned();
+    for tool in router.list_all() {
         let tool = json!({
             "name": tool.name,
             "description": tool.description,
@@ -193,6 +194,11 @@ pub fn always_loaded(tools: &[&str]) -> String {
         loaded.push_str(&format!("\n{tool}"));
     }
     loaded
+}
+
+/// What a client is told of the server. A tool that it does not have is not asked for.
+fn instructions(router: &ToolRouter<Nugget>) -> &'static str {
+    if router.has_route(TOOL) { context_tool::INSTRUCTIONS } else { context_tool::INSTRUCTIONS_WITHOUT_IT }
 }
 
 /// The tools that the server has.
@@ -488,7 +494,7 @@ impl ServerHandler for Nugget {
     fn get_info(&self) -> ServerConfig {
         ServerConfig::new(ServerCapabilities::builder().enable_tools().build())
             .with_server_info(Implementation::new("nugget", env!("CARGO_PKG_VERSION")))
-            .with_instructions(context_tool::INSTRUCTIONS)
+            .with_instructions(instructions(&self.tool_router))
     }
 }
 
@@ -760,11 +766,17 @@ impl ServedBrain {
         let interval = interval.clamp(*CHECK_INTERVAL.start(), *CHECK_INTERVAL.end());
         let merged = self.new_merges().await;
         let is_merged = merged.is_some();
-        if !is_merged && last > 0 && age < interval {
+        // Its folder may have been deleted since it was checked.
+        let has_none = self.service.index().pin().is_ok_and(|snapshot| snapshot.generation() == 0);
+        if !is_merged && !has_none && last > 0 && age < interval {
             return IndexState::Current;
         }
         // There is always a time in which a call does not wait for its check.
-        if !is_merged && last > 0 && age < BACKGROUND_CHECK_INTERVAL.max(interval + *CHECK_INTERVAL.start()) {
+        if !is_merged
+            && !has_none
+            && last > 0
+            && age < BACKGROUND_CHECK_INTERVAL.max(interval + *CHECK_INTERVAL.start())
+        {
             self.checked_at.store(now, Ordering::SeqCst);
             let this = self.clone();
             self.background.spawn(async move {

@@ -55,6 +55,31 @@ fn terms(question: &str, without_stop_words: bool) -> Vec<String> {
     terms
 }
 
+/// The paths of files that a question names: words with a folder, or with a short ending of letters as `InvoiceList.tsx` has.
+pub fn paths_in(question: &str) -> Vec<String> {
+    let question = &question[..question.floor_char_boundary(BYTES_MAX)];
+    let mut paths: Vec<String> = Vec::new();
+    for word in question.split(|c: char| c.is_whitespace() || matches!(c, '`' | '"' | '\'' | '(' | ')' | ','))
+    {
+        // A line's number may follow: `src/main.rs:12`.
+        let word = word.split(':').next().unwrap_or_default().trim_end_matches(['.', '?', '!', ';']);
+        let name = word.rsplit('/').next().unwrap_or_default();
+        let is_file = name.rsplit_once('.').is_some_and(|(stem, ending)| {
+            let is_ending =
+                (1..=5).contains(&ending.len()) && ending.chars().all(|c| c.is_ascii_alphanumeric());
+            stem.len() > 1 && is_ending && ending.chars().any(|c| c.is_ascii_alphabetic())
+        });
+        if (is_file || word.trim_matches('/').contains('/'))
+            && !word.contains("//")
+            && paths.len() < EXACT_MAX
+            && paths.iter().all(|path| path != word)
+        {
+            paths.push(word.to_owned());
+        }
+    }
+    paths
+}
+
 fn exact(question: &str) -> Vec<String> {
     let mut exact = Vec::new();
     let mut push = |text: &str| {
@@ -125,6 +150,20 @@ const QUESTION_WORDS: &str = "\
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn paths_are_words_with_a_folder_or_an_ending() {
+        let check =
+            |question: &str, expected: &[&str]| assert_eq!(paths_in(question), expected, "{question}");
+        check(
+            "I am editing `deploy/api.yaml`, and ../web/Dockerfile.",
+            &["deploy/api.yaml", "../web/Dockerfile"],
+        );
+        check("why does InvoiceList.tsx fail (src/main.rs:12:3)?", &["InvoiceList.tsx", "src/main.rs"]);
+        check("see https://example.com/a.html, e.g. version 1.2.3 of it.", &[]);
+        check("and/or", &["and/or"]);
+        check("", &[]);
+    }
 
     #[test]
     fn a_question_is_split_into_words() {

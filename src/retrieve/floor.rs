@@ -4,9 +4,10 @@
 //! cut and never reorder:
 //!
 //! 1. There is no answer unless the best passage's [evidence](Floor::evidence) reaches an absolute floor. A question of
-//!    one word has little of it by meaning, so a passage of a unit whose title holds the question's [`Subject`] needs none.
+//!    one word has little of it by meaning, so a passage of a unit whose title, tags or domain hold the question's
+//!    [`Subject`] needs none.
 //! 2. A passage is shown if it reaches that floor itself, and has at least [`PART_OF_BEST_SCORE`] of the best score and
-//!    [`PART_OF_BEST_EVIDENCE`] of the best evidence.
+//!    [`PART_OF_BEST_EVIDENCE`] of the best evidence, or if the question is nothing but tags and domain of its unit.
 //! 3. A relation is followed from such passages only, and not if they match by a single word ([`Floor::leads_on`]). It
 //!    is followed once: a second hop is the first hop from a unit that matches by itself.
 //! 4. A unit that is shown only because of a relation needs [`PART_OF_BEST_RELATED`] of the best evidence, and is shown
@@ -19,7 +20,7 @@
 
 use std::collections::HashSet;
 
-use index::Reader;
+use index::{Reader, UnitRecord};
 
 use crate::analysis::{Analysis, analyse};
 use crate::error::Error;
@@ -52,7 +53,22 @@ const BM25_MIN: f64 = 1.0;
 const RARE_MAX: u64 = 8;
 const RARE_PART: f64 = 0.1;
 /// Words of a request that do not say what it is about, besides stop words.
-const REQUESTS: [&str; 20] = [
+const REQUESTS: [&str; 35] = [
+    "everything",
+    "all",
+    "rule",
+    "rules",
+    "decision",
+    "decisions",
+    "convention",
+    "conventions",
+    "lesson",
+    "lessons",
+    "notes",
+    "learned",
+    "take",
+    "made",
+    "make",
     "tell",
     "explain",
     "describe",
@@ -75,9 +91,11 @@ const REQUESTS: [&str; 20] = [
     "using",
 ];
 
-/// The words that say what a question is about, one of which is rare in the brain.
+/// The words that say what a question is about.
 pub(crate) struct Subject {
     words: HashSet<String>,
+    /// Whether one of them is rare in the brain.
+    is_rare: bool,
 }
 
 impl Subject {
@@ -87,24 +105,36 @@ impl Subject {
         let words: HashSet<String> = analysis.terms.iter().map(|word| word.to_lowercase()).collect();
         let words: HashSet<String> =
             words.into_iter().filter(|word| !REQUESTS.contains(&word.as_str())).collect();
-        let rare_max = RARE_MAX.max((snapshot.chunks_count() as f64 * RARE_PART) as u64);
-        for word in &words {
-            if (1..=rare_max).contains(&snapshot.document_frequency(word)?) {
-                return Ok(Some(Self { words }));
-            }
+        if words.is_empty() {
+            return Ok(None);
         }
-        Ok(None)
+        let rare_max = RARE_MAX.max((snapshot.chunks_count() as f64 * RARE_PART) as u64);
+        let mut is_rare = false;
+        for word in &words {
+            is_rare |= (1..=rare_max).contains(&snapshot.document_frequency(word)?);
+        }
+        Ok(Some(Self { words, is_rare }))
     }
 
-    /// Whether a title holds all of the words.
-    pub(crate) fn is_in(&self, title: &str) -> bool {
-        // Most titles do not, and to analyse one takes longer than to see that.
-        let lower = title.to_lowercase();
+    /// Whether the unit's title holds all of the words.
+    pub(crate) fn is_in_title(&self, unit: &UnitRecord) -> bool {
+        self.is_rare && self.is_in(&unit.title)
+    }
+
+    /// Whether the words are the unit's tags or its domain: the question asks for all of a topic.
+    pub(crate) fn is_topic(&self, unit: &UnitRecord) -> bool {
+        self.is_in(&format!("{} {}", unit.tags.join(" "), unit.domain.as_str()))
+    }
+
+    /// Whether a text holds all of the words.
+    fn is_in(&self, text: &str) -> bool {
+        // Most texts do not, and to analyse one takes longer than to see that.
+        let lower = text.to_lowercase();
         if !self.words.iter().all(|word| lower.contains(word)) {
             return false;
         }
-        let title: HashSet<String> = analyse(title).terms.iter().map(|word| word.to_lowercase()).collect();
-        self.words.iter().all(|word| title.contains(word))
+        let text: HashSet<String> = analyse(text).terms.iter().map(|word| word.to_lowercase()).collect();
+        self.words.iter().all(|word| text.contains(word))
     }
 }
 
@@ -125,7 +155,7 @@ impl Floor {
         let absolute = floor.absolute(chunks, words);
         let evidence = |candidate: &Scored| floor.evidence(&candidate.features);
         let best_evidence = scored.iter().map(evidence).fold(f64::MIN_POSITIVE, f64::max);
-        let least = |candidate: &Scored| match candidate.features.titled {
+        let least = |candidate: &Scored| match candidate.features.titled || candidate.features.of_topic {
             true => f64::NEG_INFINITY,
             false if best_evidence < absolute => f64::INFINITY,
             false => absolute,
@@ -140,8 +170,9 @@ impl Floor {
             let parts = (score(candidate) / best_score, evidence(candidate) / best_evidence);
             // What is best by one of the two is shown, so that there is an answer and its first unit is the first.
             let close = parts.0 >= PART_OF_BEST_SCORE && parts.1 >= PART_OF_BEST_EVIDENCE;
+            let is_best = parts.0 >= 1.0 || parts.1 >= 1.0;
             candidate.strong =
-                evidence(candidate) >= least(candidate) && (close || parts.0 >= 1.0 || parts.1 >= 1.0);
+                evidence(candidate) >= least(candidate) && (close || is_best || candidate.features.of_topic);
             candidate.part_of_best = parts;
         }
         floor

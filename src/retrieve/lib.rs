@@ -53,7 +53,7 @@ mod word_search;
 
 use index::Reader;
 
-pub use analysis::Analysis;
+pub use analysis::{Analysis, paths_in};
 pub use answer::{Answer, FileUnit, FoundUnit, LOCAL, LearningData, LeftOut, Passage, Review, UnitCandidate};
 pub use error::Error;
 pub use learned::SCORE_SCALE;

@@ -226,7 +226,8 @@ pub(crate) fn rerank(
             time,
             asks,
             learned: 0.0,
-            titled: unit.zip(subject.as_ref()).is_some_and(|(unit, subject)| subject.is_in(&unit.title)),
+            titled: unit.zip(subject.as_ref()).is_some_and(|(unit, subject)| subject.is_in_title(unit)),
+            of_topic: unit.zip(subject.as_ref()).is_some_and(|(unit, subject)| subject.is_topic(unit)),
             trust,
         };
         scored.push(Scored {

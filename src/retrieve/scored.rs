@@ -65,6 +65,8 @@ pub struct Features {
     pub asks: f64,
     /// Whether the title of its unit holds all that the question is about, and one word of it is rare.
     pub titled: bool,
+    /// Whether the tags and the domain of its unit hold all that the question is about.
+    pub of_topic: bool,
     /// The factor by confidence, age, source and status; about 1.
     pub trust: f64,
     /// What learned weights add to the similarity of the unit's best passage; 0 without weights.

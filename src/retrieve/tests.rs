@@ -321,6 +321,25 @@ fn an_archived_unit_is_not_found() {
 }
 
 #[test]
+fn a_question_that_is_only_tags_or_a_domain_finds_all_units_of_it() {
+    let tagged = |id, title, body| (id, unit(id, title, "tags: [state-management, react]\n", body));
+    let files = [
+        tagged("forms", "Forms keep their own draft", "Typing must not render the page again."),
+        tagged("lists", "Long lists are virtual", "Ten thousand rows froze the tab."),
+        (
+            "pools",
+            unit("pools", "Pools are closed by their owner", "tags: [go]\n", "Whoever opens one closes it."),
+        ),
+    ];
+    let world = World::new(&files);
+    for question in ["everything about react", "which rules do we have for state management?", "React"] {
+        let mut found: Vec<String> = ids(&world.ask(question)).iter().map(|id| (*id).to_owned()).collect();
+        found.sort();
+        assert_eq!(found, ["forms", "lists"], "{question}");
+    }
+}
+
+#[test]
 fn trust_decides_between_equal_units() {
     let body = "Deploy with the blue-green script: both versions run, then the balancer switches over.";
     let first = |one: &str, other: &str| {

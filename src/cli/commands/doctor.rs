@@ -618,7 +618,10 @@ fn check_index(brain: &Brain, embed: &embed::Settings) -> Check {
             let message = format!("{state}, of {}; the settings name {wanted}", label.name);
             return Ok(Check::warning(name, message).fix("nugget index"));
         }
-        Ok(match index.is_current(brain, &label)? {
+        let branch = brain.manifest().ok().and_then(|manifest| manifest.default_branch);
+        let queue = StatePaths::for_brain(brain.root()).queue();
+        let view = BrainView::with_pending_notes(brain, branch.as_deref(), &queue);
+        Ok(match index.is_current(&view, &label)? {
             true if unreadable > 0 => Check::warning(
                 name,
                 format!("{state}; {}, so that no question finds it", output::no_units(unreadable)),

@@ -334,13 +334,12 @@ impl Status {
                 Some(review) if review.state != ReviewState::Waiting => {}
                 Some(review) if item.later.is_some() => review.put_off += 1,
                 Some(review) => review.titles.push(title),
-                None if item.later.is_some() => {}
                 None => self.other_reviews.push(Review {
                     capture: item.capture.as_ref().map_or(0, |capture| capture.id),
                     branch: item.branch,
                     state: ReviewState::Waiting,
-                    titles: vec![title],
-                    put_off: 0,
+                    put_off: usize::from(item.later.is_some()),
+                    titles: if item.later.is_some() { Vec::new() } else { vec![title] },
                     rejected: 0,
                 }),
             }
