@@ -304,7 +304,9 @@ fn what_an_agent_writes_is_bounded_redacted_and_quarantined() {
     assert_eq!(long, "the content exceeds its limit of 32 KiB");
     assert_eq!(sandbox.git(&["branch", "--list", "nugget/*"]), "");
     let secret = "token ghp_0123456789abcdefghijklmnopqrstuvwxyz";
-    agent.call("create_note", json!({ "title": "Deploy", "content": format!("Use the {secret}.") }));
+    let told =
+        agent.call("create_note", json!({ "title": "Deploy", "content": format!("Use the {secret}.") }));
+    assert!(told.contains("noted as deploy, without the secret in it"), "{told}");
     let branch = actors::notes::agents_branch();
     let text = git(&sandbox.brain(), &["show", &format!("{branch}:domains/general/notes/deploy.md")]);
     assert!(text.contains("[redacted") && !text.contains("ghp_0123"), "{text}");

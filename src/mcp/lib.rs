@@ -640,9 +640,10 @@ impl ServedBrain {
             tags: tags.iter().map(|tag| checked(tag)).collect::<Result<_, _>>()?,
             ..NewNote::note(checked(&title)?, checked(&content)?)
         };
+        let without = notes::without_secrets(&(title + &content), &format!("{}{}", new.title, new.content));
         let message = format!("Note {}", new.title);
         let (id, written) = self.write_notes(message, |notebook, now| notebook.create(new, now)).await?;
-        Ok(notes::written(&format!("noted as {id}"), &written))
+        Ok(notes::written(&format!("noted as {id}{without}"), &written))
     }
 
     async fn add_link(&self, note: String, other: String, reason: String) -> Result<String, String> {
@@ -665,7 +666,9 @@ impl ServedBrain {
         content: String,
     ) -> Result<String, String> {
         let title = title.map(|title| checked(&title)).transpose()?;
-        let edit = Edit { title, content: Some(checked(&content)?), tags: None };
+        let clean = checked(&content)?;
+        let without = notes::without_secrets(&content, &clean);
+        let edit = Edit { title, content: Some(clean), tags: None };
         let message = format!("Edit note {}", checked(&note)?);
         let change = move |notebook: &mut Notebook, now| {
             let id = notebook.find_note(&note)?.unit.id.clone();
@@ -673,7 +676,7 @@ impl ServedBrain {
             Ok(id)
         };
         let (id, written) = self.write_notes(message, change).await?;
-        Ok(notes::written(&format!("edited {id}"), &written))
+        Ok(notes::written(&format!("edited {id}{without}"), &written))
     }
 
     async fn search_notes(&self, query: String, tool_use: Option<String>) -> Result<String, String> {
@@ -686,11 +689,13 @@ impl ServedBrain {
 
     async fn remember(&self, key: String, value: String) -> Result<String, String> {
         let key = checked(&key)?;
-        let value = actors::notes::checked_value(&key, &value).map_err(|error| error.to_string())?;
+        let given = value;
+        let value = actors::notes::checked_value(&key, &given).map_err(|error| error.to_string())?;
+        let without = notes::without_secrets(&given, &value);
         let new = NewNote { source: AGENT.to_owned(), ..NewNote::fact(key, value) };
         let message = format!("Remember {}", new.title);
         let (done, written) = self.write_notes(message, |notebook, now| notebook.remember(new, now)).await?;
-        Ok(notes::written(&format!("remembered as {}", done.id()), &written))
+        Ok(notes::written(&format!("remembered as {}{without}", done.id()), &written))
     }
 
     async fn recall(&self, key: String, tool_use: Option<String>) -> Result<String, String> {

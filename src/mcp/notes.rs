@@ -124,6 +124,12 @@ pub(crate) fn written(what: &str, written: &Written) -> String {
     }
 }
 
+/// What is added to the answer if a secret of the agent's text was not written.
+pub(crate) fn without_secrets(given: &str, written: &str) -> &'static str {
+    let replaced = |text: &str| text.matches("[redacted: ").count();
+    if replaced(written) > replaced(given) { ", without the secret in it: notes keep none" } else { "" }
+}
+
 /// What `recall` answers.
 pub(crate) fn recalled(key: &str, fact: Option<&Fact>) -> String {
     let Some(fact) = fact else {
