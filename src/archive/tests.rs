@@ -1565,7 +1565,8 @@ fn a_project_sees_no_memory_of_another_one() {
         [(home.project(), "retries of the shop"), (session.project, "retries of the blog")]
     {
         for words in [None, Some("retries".to_owned())] {
-            let query = MemoryQuery { project: Some(project.clone()), words, entries_max: None, limit: 10 };
+            let query =
+                MemoryQuery { project: Some(project.clone()), words, limit: 10, ..MemoryQuery::default() };
             let found = home.archive.memories(&query).unwrap();
             assert_eq!(found.iter().map(|memory| memory.summary.as_str()).collect::<Vec<_>>(), [expected]);
         }
@@ -1609,6 +1610,21 @@ fn memories_of_a_session_change_all_together_or_not_at_all() {
     connection.execute_batch("DROP TRIGGER stop").unwrap();
     assert_eq!(store().unwrap(), 2);
     assert_eq!(home.memories(), named(&[("second", 1), ("first", 1)]));
+}
+
+#[test]
+fn memories_of_a_project_are_found_by_its_name() {
+    let home = Home::new();
+    home.remember("s1", 1, &[memory("the lease", 10, [1.0, 0.0])]);
+    let count = |named: &str, words: Option<&str>| {
+        let (named_project, words) = (Some(named.to_owned()), words.map(str::to_owned));
+        let query = MemoryQuery { named_project, words, limit: 10, ..MemoryQuery::default() };
+        home.archive.memories(&query).unwrap().len()
+    };
+    for named in ["shop", "shop/", &home.project()] {
+        assert_eq!((count(named, None), count(named, Some("lease"))), (1, 1), "{named}");
+    }
+    assert_eq!((count("hop", None), count("elsewhere", None)), (0, 0));
 }
 
 #[test]
