@@ -216,7 +216,8 @@ impl Archive {
                 is_prompt: row.get::<_, i64>(1)? == prompt,
                 at: time(row.get(2)?),
                 text: texts.get(row.get(3)?, row.get(4)?, row.get(5)?)?,
-                vector: scale.zip(body).map(|(_, body)| normalized(body)),
+                // A text without tokens has an empty one.
+                vector: scale.zip(body).filter(|(scale, _)| *scale > 0.0).map(|(_, body)| normalized(body)),
             });
         }
         Ok(said)
@@ -302,8 +303,8 @@ impl Archive {
             (join, order) = ("JOIN memories_words w ON w.rowid = m.id", "w.rank, m.id DESC");
         }
         // The texts of those that are returned only: what is sorted is read whole.
-        let sql = format!(
         let limit = conditions.param(query.limit as i64);
+        let sql = format!(
             "SELECT m.id FROM memories m {sessions} {join} WHERE {}
             ORDER BY {order} LIMIT {limit}",
             conditions.sql()
@@ -561,7 +562,7 @@ fn for_each_vector(
         .query_map([project], |row| row.get(0))?
         .collect::<Result<_, _>>()?;
     let sql = "SELECT memory, scale, body FROM memory_vectors
-        WHERE project = ?1 AND model = (SELECT id FROM names WHERE name = ?2)";
+        WHERE project = ?1 AND model = (SELECT id FROM names WHERE name = ?2) AND scale > 0";
     let mut statement = connection.prepare_cached(sql)?;
     let mut rows = statement.query(params![project, model])?;
     while let Some(row) = rows.next()? {

@@ -997,6 +997,28 @@ fn meaning_and_words_are_fused() {
 }
 
 #[test]
+fn a_message_with_an_empty_vector_is_not_found_by_meaning() {
+    let home = Home::new();
+    home.write("s1", &[home.prompt(1, "the lease is too short"), home.prompt(2, "no tokens in here")]);
+    home.sync();
+    let all = 0..home.archive.last_message().unwrap() + 1;
+    let pending = home.archive.unembedded("m", all.clone(), 10).unwrap().messages;
+    let vectors = [(pending[0].message, Vec::new()), (pending[1].message, vec![1.0, 0.0])];
+    home.archive.store_vectors("m", &vectors).unwrap();
+    assert_eq!(home.archive.unembedded("m", all, 10).unwrap().messages, []);
+    let filter = Filter { session: Some("s1".into()), ..Filter::default() };
+    for filter in [Filter::default(), filter] {
+        let query = SearchQuery { text: "?".into(), filter, limit: 10, ..SearchQuery::default() };
+        let question = || Some(("m".to_owned(), vec![-1.0, 0.0]));
+        let found = home.archive.search_by_meaning(&query, MARKERS, question).unwrap();
+        let found: Vec<i64> = found.hits.iter().map(|hit| hit.message).collect();
+        assert_eq!(found, [pending[1].message]);
+    }
+    let said = home.archive.said(&home.archive.session("s1").unwrap(), Some("m")).unwrap();
+    assert_eq!(said.iter().map(|said| said.vector.is_some()).collect::<Vec<_>>(), [true, false]);
+}
+
+#[test]
 fn the_nearest_messages_are_found_in_all_parts_of_the_archive() {
     let home = Home::new();
     let prompts: Vec<_> =
@@ -1625,6 +1647,18 @@ fn memories_of_a_project_are_found_by_its_name() {
         assert_eq!((count(named, None), count(named, Some("lease"))), (1, 1), "{named}");
     }
     assert_eq!((count("hop", None), count("elsewhere", None)), (0, 0));
+}
+
+#[test]
+fn a_memory_with_an_empty_vector_is_found_by_words_alone() {
+    let home = Home::new();
+    let empty = NewMemory { vector: Some(Vec::new()), ..memory("no tokens", 10, [0.0, 0.0]) };
+    home.remember("s1", 1, &[empty.clone(), memory("the lease", 11, [1.0, 0.0])]);
+    home.remember("s2", 2, &[NewMemory { summary: "none either".into(), ..empty }]);
+    assert_eq!(home.memories(), named(&[("the lease", 1), ("none either", 1), ("no tokens", 1)]));
+    assert_eq!(home.archive.unembedded_memories("small", 10).unwrap(), []);
+    let vectors = home.archive.memory_vectors(&home.project(), "small", None).unwrap().unwrap();
+    assert_eq!((vectors.len(), vectors.nearest(&[0.0, 1.0], 10).len()), (1, 1));
 }
 
 #[test]

@@ -109,7 +109,7 @@ impl Archive {
     }
 
     /// Stores vectors of messages, in place of those of another model. A message that was deleted meanwhile is left
-    /// out.
+    /// out; one with an empty vector, as the model reads nothing of it, is done and never found by meaning.
     ///
     /// # Errors
     /// When the archive cannot be written.
@@ -201,7 +201,8 @@ fn nearest_of(
     vector: &[f32],
     limit: usize,
 ) -> Result<Vec<Scored>, Error> {
-    let sql = format!("SELECT v.message, v.scale, v.body FROM {from} WHERE {}", conditions.sql());
+    let sql =
+        format!("SELECT v.message, v.scale, v.body FROM {from} WHERE {} AND v.scale > 0", conditions.sql());
     let (question_scale, question) = quantize(vector);
     let mut statement = connection.prepare_cached(&sql)?;
     let mut rows = statement.query(params_from_iter(&conditions.params))?;
