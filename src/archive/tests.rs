@@ -1019,6 +1019,22 @@ fn a_message_with_an_empty_vector_is_not_found_by_meaning() {
 }
 
 #[test]
+fn a_search_may_ask_for_any_number_of_hits() {
+    let home = Home::new();
+    home.write("s1", &[home.prompt(1, "the lease is too short")]);
+    home.sync();
+    let pending = home.archive.unembedded("m", 0..10, 10).unwrap().messages;
+    home.archive.store_vectors("m", &[(pending[0].message, vec![1.0, 0.0])]).unwrap();
+    for per_session in [0, 1] {
+        let query =
+            SearchQuery { text: "lease".into(), limit: usize::MAX, per_session, ..SearchQuery::default() };
+        let question = || Some(("m".to_owned(), vec![1.0, 0.0]));
+        assert_eq!(home.archive.search_by_meaning(&query, MARKERS, question).unwrap().hits.len(), 1);
+        assert_eq!(home.search_with(&query).hits.len(), 1);
+    }
+}
+
+#[test]
 fn the_nearest_messages_are_found_in_all_parts_of_the_archive() {
     let home = Home::new();
     let prompts: Vec<_> =

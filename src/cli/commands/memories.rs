@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::completions;
 use super::sessions::render::short;
-use super::sessions::{PATIENCE, at_least_one, project_key};
+use super::sessions::{PATIENCE, number_of_results, project_key};
 use crate::archive::open_archive;
 use crate::error::{CliError, MISSING, USAGE};
 use crate::output::{self, age, counted, safe};
@@ -63,7 +63,7 @@ struct WhichArgs {
     #[arg(long)]
     all_projects: bool,
     /// The most memories to print
-    #[arg(long, default_value_t = 20, value_name = "N", value_parser = at_least_one())]
+    #[arg(long, default_value_t = 20, value_name = "N", value_parser = number_of_results())]
     limit: usize,
     /// Print JSON
     #[arg(long)]

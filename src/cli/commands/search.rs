@@ -14,7 +14,7 @@ use retrieve::{FoundUnit, Query};
 use serde_json::json;
 
 use super::completions;
-use super::sessions::{FilterArgs, at_least_one, find, render, require_project};
+use super::sessions::{FilterArgs, find, number_of_results, render, require_project};
 use crate::archive::open_archive;
 use crate::context::Context;
 use crate::error::{CliError, MISSING, USAGE};
@@ -68,7 +68,7 @@ pub(crate) struct SearchArgs {
     #[arg(long)]
     words: bool,
     /// The most results
-    #[arg(long, default_value_t = 10, value_name = "N", value_parser = at_least_one())]
+    #[arg(long, default_value_t = 10, value_name = "N", value_parser = number_of_results())]
     limit: usize,
     /// How many messages before and after each hit to print
     #[arg(long, default_value_t = 0, value_name = "N")]
