@@ -1263,6 +1263,39 @@ fn the_files_are_the_users_alone() {
 }
 
 #[test]
+fn a_result_answers_only_a_call_of_its_own_session() {
+    let home = Home::new();
+    let input = serde_json::json!({ "command": "cargo test" });
+    home.write("s1", &[home.prompt(1, "test it"), home.call(12, "Bash", &input)]);
+    // The same id in another session, which does not share the message.
+    let renamed = |line: String, number: u32| line.replace(&uuid(number), &uuid(number + 100));
+    home.write(
+        "s2",
+        &[
+            home.prompt(101, "test that"),
+            renamed(home.call(12, "Bash", &input), 12),
+            renamed(home.result(13, 12, "passed", false), 13),
+        ],
+    );
+    // A call and a result without an id.
+    let without = |line: String| line.replace("toolu_50", "").replace("toolu_60", "");
+    home.write("s3", &[home.prompt(201, "go"), without(home.call(50, "Bash", &input))]);
+    home.write("s4", &[home.prompt(202, "go"), without(home.result(61, 60, "of no call", false))]);
+    home.sync();
+    let output = |session: &str| home.show(session)[1].tools[0].output.clone();
+    assert_eq!((output("s1"), output("s2").as_deref()), (None, Some("passed")));
+    assert_eq!(output("s3"), None);
+    // The session that goes on in another file shares the call's message.
+    home.write(
+        "s5",
+        &[home.prompt(1, "test it"), home.call(12, "Bash", &input), home.result(14, 12, "failed", true)],
+    );
+    home.sync();
+    assert_eq!(output("s1").as_deref(), Some("failed"));
+    home.check();
+}
+
+#[test]
 fn a_rollout_of_codex_is_read() {
     let home = Home::new();
     let folder = home.root.join("codex/sessions/2026/01/02");
