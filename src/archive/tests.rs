@@ -709,6 +709,11 @@ fn contents_of_ignored_files_are_left_out() {
             home.prompt(1, "read it"),
             home.call(11, "Write", &serde_json::json!({ "file_path": file, "content": "conquer Atlantis" })),
             home.call(12, "Bash", &serde_json::json!({ "command": "cat plan.secret" })),
+            home.call(
+                15,
+                "Bash",
+                &serde_json::json!({ "command": "cat > new.secret <<'EOF'\nconquer Atlantis\nEOF", "description": "Write Atlantis" }),
+            ),
         ],
     );
     home.sync();
@@ -716,6 +721,8 @@ fn contents_of_ignored_files_are_left_out() {
     home.append("s1", &home.result(13, 12, "conquer Atlantis", false));
     home.sync();
     assert!(!home.holds("Atlantis"));
+    assert_eq!(home.search("Atlantis").hits, []);
+    assert_eq!(home.search("new.secret").hits.len(), 1);
     assert_eq!(home.show("s1")[2].tools[0].output.as_deref(), Some("[left out: .nuggetignore]"));
 }
 
