@@ -252,6 +252,8 @@ fn an_agents_note_waits_for_review_and_is_found_marked_at_once() {
     let start = json!({ "session_id": "s1", "cwd": sandbox.path(), "hook_event_name": "SessionStart", "source": "startup" });
     let told = sandbox.run_with_input(&["session-start"], start.to_string().as_bytes());
     assert!(!String::from_utf8_lossy(&told.stdout).contains("Retry budget"));
+    let found = sandbox.ok(["search", "--all", "webhooks retry before they are dead letters"]);
+    assert!(found.contains("unit retry-budget, waits for review"), "{found}");
     let list = sandbox.ok(["review"]);
     assert!(list.contains("agents on ") && list.contains("Retry budget"), "{list}");
     sandbox.ok(["review", "merge", "--all"]);
@@ -270,8 +272,6 @@ fn an_agents_note_waits_for_review_and_is_found_marked_at_once() {
     assert!(recalled.starts_with("nothing is remembered"), "{recalled}");
 }
 
-#[test]
-fn links_of_agents_are_in_both_notes_in_one_commit() {
 #[test]
 fn a_pending_note_is_told_with_no_prompt() {
     let mut sandbox = Sandbox::with_brain();
@@ -313,6 +313,8 @@ fn a_pending_note_is_printed_and_sent_to_no_model() {
     assert_eq!(sandbox.ok(["ask", question]), "Seven times.\n");
 }
 
+#[test]
+fn links_of_agents_are_in_both_notes_in_one_commit() {
     let sandbox = Sandbox::with_brain();
     sandbox.ok(["note", "add", "Merged", "--content", "A person wrote it."]);
     let mut agent = Agent::start(&sandbox);
