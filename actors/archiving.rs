@@ -534,11 +534,25 @@ impl Archiving {
         Ok(())
     }
 
-    /// The vectors of texts, by the actor that embeds.
+    /// The vectors of texts, by the actor that embeds. Of a text without tokens it is empty: otherwise the batch would
+    /// fail at each attempt, and nothing older would ever be embedded.
     async fn embed(&self, texts: Vec<String>) -> Result<Vec<Vec<f32>>, String> {
+        let mut vectors = vec![Vec::new(); texts.len()];
+        let model = self.model.clone();
+        let readable = move || -> Result<(Vec<usize>, Vec<String>), embed::Error> {
+            let tokenizer = model.tokenizer()?;
+            Ok(texts.into_iter().enumerate().filter(|(_, text)| tokenizer.has_tokens(text)).unzip())
+        };
+        let (places, texts) = run_blocking(readable).await.map_err(|error| error_chain(&error))?;
+        if texts.is_empty() {
+            return Ok(vectors);
+        }
         let request = |reply| StageMessage::Request(EmbeddingRequest::Documents { texts, reply });
-        let vectors = self.embedding.ask(BATCH_DEADLINE, request).await.map_err(|error| error.to_string())?;
-        Ok(vectors.map_err(|failure| failure.message)?.into_iter().map(|found| found.vector).collect())
+        let found = self.embedding.ask(BATCH_DEADLINE, request).await.map_err(|error| error.to_string())?;
+        for (place, found) in places.into_iter().zip(found.map_err(|failure| failure.message)?) {
+            vectors[place] = found.vector;
+        }
+        Ok(vectors)
     }
 
     /// Whether nothing else is to be done, now or after a short wait.

@@ -744,6 +744,24 @@ async fn messages_are_embedded_by_the_one_embedding_actor_while_others_are_idle(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_message_without_tokens_stops_no_older_one_from_being_embedded() {
+    let mut bed = Testbed::new(teacher()).with_archive(|| ());
+    // As the built-in model, which reads no such character.
+    bed.model.fake = Some(Arc::new(|text| match text.contains('\u{fffd}') {
+        true => Err(embed::Error::Empty),
+        false => Ok(vector_of(text)),
+    }));
+    bed.client_session("old", &["why is the harbour closed?", "\u{fffd}\u{fffd}\u{fffd}\u{fffd}"]);
+    let service = Service::start_with(&bed.setup, Roles::Write, bed.parts()).await.unwrap();
+    let archive = || archive::Archive::open_existing(&bed.setup.archive.as_ref().unwrap().path).unwrap();
+    let embedded = || archive().map(|archive| archive.embedded(&bed.model.name()).unwrap());
+    until("both messages are done", || embedded() == Some((2, 2))).await;
+    let remembered = || archive().unwrap().unremembered(Some(&bed.model.name()), 1).unwrap().is_empty();
+    until("the session's memories are made", remembered).await;
+    service.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_shutdown_ends_a_long_look_into_transcripts_soon() {
     let (gate, pass) = Gate::new();
     let bed = Testbed::new(teacher()).with_archive(pass);

@@ -52,7 +52,10 @@ const ARROWS: &[(&str, &[&str])] = &[
             "team_client",
         ],
     ),
-    ("src/mcp", &["knowledge", "system", "embed", "index", "retrieve", "team_client", "actors"]),
+    (
+        "src/mcp",
+        &["knowledge", "system", "transcript", "embed", "index", "retrieve", "team_client", "actors"],
+    ),
     ("src/server", &["system", "team_client", "mcp"]),
     (
         "src/team_service",

@@ -6,9 +6,11 @@ use knowledge::Document;
 use knowledge::wikilink::wikilinks;
 use serde_json::{Value, json};
 
+use crate::brain_questions::copy_brain;
 use crate::delivery::{SLUG, brain_at};
 use crate::mcp::Client;
 use crate::support::github_api::{GithubApi, Merge};
+use crate::support::openai_api::{OpenAiApi, Reply};
 use crate::support::{Sandbox, git, wait_until};
 
 const TOOLS: &str = "get_relevant_context,create_note,add_link,edit_note,search_notes,remember,recall,forget";
@@ -250,6 +252,8 @@ fn an_agents_note_waits_for_review_and_is_found_marked_at_once() {
     let start = json!({ "session_id": "s1", "cwd": sandbox.path(), "hook_event_name": "SessionStart", "source": "startup" });
     let told = sandbox.run_with_input(&["session-start"], start.to_string().as_bytes());
     assert!(!String::from_utf8_lossy(&told.stdout).contains("Retry budget"));
+    let found = sandbox.ok(["search", "--all", "webhooks retry before they are dead letters"]);
+    assert!(found.contains("unit retry-budget, waits for review"), "{found}");
     let list = sandbox.ok(["review"]);
     assert!(list.contains("agents on ") && list.contains("Retry budget"), "{list}");
     sandbox.ok(["review", "merge", "--all"]);
@@ -266,6 +270,47 @@ fn an_agents_note_waits_for_review_and_is_found_marked_at_once() {
     agent.call("forget", json!({ "key": "pager" }));
     let recalled = agent.call("recall", json!({ "key": "pager" }));
     assert!(recalled.starts_with("nothing is remembered"), "{recalled}");
+}
+
+#[test]
+fn a_pending_note_is_told_with_no_prompt() {
+    let mut sandbox = Sandbox::with_brain();
+    let hook = [("NUGGET_USER_PROMPT_ENABLED", "on"), ("NUGGET_USER_PROMPT_DEADLINE_MS", "20000")];
+    sandbox.variables.extend(hook.map(|(name, value)| (name.into(), value.into())));
+    // Among other units the note's words are rare.
+    copy_brain(&sandbox);
+    let mut agent = Agent::start(&sandbox);
+    let content = "Webhooks to the harbour office retry 7 times, then they are dead letters.";
+    agent.call("create_note", json!({ "title": "Webhooks of the harbour office", "content": content }));
+    let prompt = json!({
+        "session_id": "s1", "cwd": sandbox.path(), "hook_event_name": "UserPromptSubmit",
+        "prompt": "how do webhooks to the harbour office retry?",
+    });
+    let told = || {
+        let output = sandbox.run_with_input(&["user-prompt"], prompt.to_string().as_bytes());
+        String::from_utf8(output.stdout).unwrap()
+    };
+    assert!(sandbox.ok(["ask", "--no-llm", "webhooks to the harbour office"]).contains("retry 7 times"));
+    assert!(!told().contains("harbour office"), "{}", told());
+    sandbox.ok(["review", "merge", "--all"]);
+    sandbox.ok(["index"]);
+    assert!(told().contains("webhooks-of-the-harbour-office"));
+}
+
+#[test]
+fn a_pending_note_is_printed_and_sent_to_no_model() {
+    let api = OpenAiApi::start(|_| Reply::Text("Seven times.".into(), "stop"));
+    let mut sandbox = Sandbox::with_brain();
+    let model = [("API", "openai"), ("URL", &api.url), ("NAME", "qwen3:8b")];
+    sandbox.variables.extend(model.map(|(name, value)| (format!("NUGGET_MODEL_{name}"), value.into())));
+    let mut agent = Agent::start(&sandbox);
+    agent.call("create_note", json!({ "title": "Retry budget", "content": "Webhooks retry 7 times." }));
+    let question = "how often does a webhook retry?";
+    let printed = sandbox.ok(["ask", question]);
+    assert!(printed.contains("reviewed: not yet, written by an agent"), "{printed}");
+    assert_eq!(api.requests().len(), 0);
+    sandbox.ok(["review", "merge", "--all"]);
+    assert_eq!(sandbox.ok(["ask", question]), "Seven times.\n");
 }
 
 #[test]

@@ -319,12 +319,14 @@ impl Reader {
         let name = string(block.name).unwrap_or_default();
         let raw = block.input.map_or("", RawValue::get);
         let field = |name: &str| json_scan::value_of(raw.as_bytes(), name).and_then(json_scan::text);
-        let command = field("command");
+        let mut command = field("command");
         let file = ["file_path", "notebook_path", "path"].iter().find_map(|name| field(name));
-        let is_ignored = file.as_deref().is_some_and(|file| self.context.ignore.covers(file))
-            || command.as_deref().is_some_and(|command| self.context.ignore.is_named_in(command));
+        let shown = command.as_deref().and_then(|command| self.context.ignore.without_content(command));
+        let is_ignored =
+            shown.is_some() || file.as_deref().is_some_and(|file| self.context.ignore.covers(file));
         let input = if is_ignored {
             remember(&mut self.state.ignored, &id);
+            command = shown;
             // What the call is about, without what it would write.
             let about = command.as_deref().or(file.as_deref()).unwrap_or_default();
             let shown = serde_json::json!({ "about": about, "rest": LEFT_OUT });

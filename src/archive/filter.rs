@@ -60,7 +60,7 @@ impl Conditions {
 
 impl Filter {
     /// Conditions on a row `s` of `sessions`, without the time.
-    fn of_any_session(&self, conditions: &mut Conditions) {
+    pub(crate) fn of_any_session(&self, conditions: &mut Conditions) {
         if let Some(project) = &self.project {
             let exact = match project.trim_end_matches('/') {
                 "" => "/",

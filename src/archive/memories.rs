@@ -5,12 +5,12 @@
 
 use jiff::Timestamp;
 use knowledge::text::canonical;
-use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension as _, Row, Transaction, params, params_from_iter};
 use serde::Serialize;
 
 use crate::Session;
 use crate::error::Error;
+use crate::filter::{Conditions, Filter};
 use crate::project;
 use crate::record::{MessageId, MessageKind};
 use crate::records::{Derivation, any_word};
@@ -84,6 +84,8 @@ impl Memory {
 pub struct MemoryQuery {
     /// The project's key; `None` for all projects.
     pub project: Option<String>,
+    /// The project as a person names it: what [`Filter::project`] takes.
+    pub named_project: Option<String>,
     /// Words, of which at least one must occur; the best first. Without them the newest are first.
     pub words: Option<String>,
     /// Of the words only the rarest, which together occur at most so often: BM25 takes some microseconds for each time.
@@ -214,7 +216,8 @@ impl Archive {
                 is_prompt: row.get::<_, i64>(1)? == prompt,
                 at: time(row.get(2)?),
                 text: texts.get(row.get(3)?, row.get(4)?, row.get(5)?)?,
-                vector: scale.zip(body).map(|(_, body)| normalized(body)),
+                // A text without tokens has an empty one.
+                vector: scale.zip(body).filter(|(scale, _)| *scale > 0.0).map(|(_, body)| normalized(body)),
             });
         }
         Ok(said)
@@ -276,14 +279,16 @@ impl Archive {
     /// When the archive cannot be read.
     pub fn memories(&self, query: &MemoryQuery) -> Result<Vec<Memory>, Error> {
         let connection = self.connection()?;
-        let mut values: Vec<Value> = vec![(query.limit as i64).into()];
-        let mut conditions = vec!["m.merged_into IS NULL".to_owned()];
-        let mut add = |condition: &str, value: String| {
-            values.push(value.into());
-            conditions.push(format!("{condition} ?{}", values.len()));
-        };
+        let mut conditions = Conditions::default();
+        conditions.add_plain("m.merged_into IS NULL");
         if let Some(project) = &query.project {
-            add("m.project =", project.clone());
+            conditions.add("m.project = {}", project.clone());
+        }
+        let mut sessions = "";
+        if query.named_project.is_some() {
+            sessions = "JOIN sessions s ON s.id = m.session";
+            let filter = Filter { project: query.named_project.clone(), ..Filter::default() };
+            filter.of_any_session(&mut conditions);
         }
         let (mut join, mut order) = ("", "m.created_ms DESC, m.id DESC");
         if let Some(words) = &query.words {
@@ -294,17 +299,20 @@ impl Archive {
             if words.is_empty() {
                 return Ok(Vec::new());
             }
-            add("w.memories_words MATCH", words);
+            conditions.add("w.memories_words MATCH {}", words);
             (join, order) = ("JOIN memories_words w ON w.rowid = m.id", "w.rank, m.id DESC");
         }
         // The texts of those that are returned only: what is sorted is read whole.
+        let limit = conditions.param(query.limit as i64);
         let sql = format!(
-            "SELECT m.id FROM memories m {join} WHERE {} ORDER BY {order} LIMIT ?1",
-            conditions.join(" AND ")
+            "SELECT m.id FROM memories m {sessions} {join} WHERE {}
+            ORDER BY {order} LIMIT {limit}",
+            conditions.sql()
         );
         let mut statement = connection.prepare_cached(&sql)?;
-        let ids: Vec<i64> =
-            statement.query_map(params_from_iter(&values), |row| row.get(0))?.collect::<Result<_, _>>()?;
+        let ids: Vec<i64> = statement
+            .query_map(params_from_iter(&conditions.params), |row| row.get(0))?
+            .collect::<Result<_, _>>()?;
         let mut memory = connection.prepare_cached(&format!("SELECT {MEMORY} WHERE m.id = ?1"))?;
         ids.into_iter().map(|id| Ok(memory.query_row([id], read_memory)?)).collect()
     }
@@ -554,7 +562,7 @@ fn for_each_vector(
         .query_map([project], |row| row.get(0))?
         .collect::<Result<_, _>>()?;
     let sql = "SELECT memory, scale, body FROM memory_vectors
-        WHERE project = ?1 AND model = (SELECT id FROM names WHERE name = ?2)";
+        WHERE project = ?1 AND model = (SELECT id FROM names WHERE name = ?2) AND scale > 0";
     let mut statement = connection.prepare_cached(sql)?;
     let mut rows = statement.query(params![project, model])?;
     while let Some(row) = rows.next()? {

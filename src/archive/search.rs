@@ -263,7 +263,7 @@ struct WordMatches {
 
 /// How many messages are ranked.
 fn ranked_count(query: &SearchQuery) -> usize {
-    (query.limit * RANKED_FACTOR).max(RANKED_MIN)
+    query.limit.saturating_mul(RANKED_FACTOR).max(RANKED_MIN)
 }
 
 /// Makes an expression of a text; `None` if it has no word.

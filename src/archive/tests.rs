@@ -709,6 +709,11 @@ fn contents_of_ignored_files_are_left_out() {
             home.prompt(1, "read it"),
             home.call(11, "Write", &serde_json::json!({ "file_path": file, "content": "conquer Atlantis" })),
             home.call(12, "Bash", &serde_json::json!({ "command": "cat plan.secret" })),
+            home.call(
+                15,
+                "Bash",
+                &serde_json::json!({ "command": "cat > new.secret <<'EOF'\nconquer Atlantis\nEOF", "description": "Write Atlantis" }),
+            ),
         ],
     );
     home.sync();
@@ -716,6 +721,8 @@ fn contents_of_ignored_files_are_left_out() {
     home.append("s1", &home.result(13, 12, "conquer Atlantis", false));
     home.sync();
     assert!(!home.holds("Atlantis"));
+    assert_eq!(home.search("Atlantis").hits, []);
+    assert_eq!(home.search("new.secret").hits.len(), 1);
     assert_eq!(home.show("s1")[2].tools[0].output.as_deref(), Some("[left out: .nuggetignore]"));
 }
 
@@ -997,6 +1004,44 @@ fn meaning_and_words_are_fused() {
 }
 
 #[test]
+fn a_message_with_an_empty_vector_is_not_found_by_meaning() {
+    let home = Home::new();
+    home.write("s1", &[home.prompt(1, "the lease is too short"), home.prompt(2, "no tokens in here")]);
+    home.sync();
+    let all = 0..home.archive.last_message().unwrap() + 1;
+    let pending = home.archive.unembedded("m", all.clone(), 10).unwrap().messages;
+    let vectors = [(pending[0].message, Vec::new()), (pending[1].message, vec![1.0, 0.0])];
+    home.archive.store_vectors("m", &vectors).unwrap();
+    assert_eq!(home.archive.unembedded("m", all, 10).unwrap().messages, []);
+    let filter = Filter { session: Some("s1".into()), ..Filter::default() };
+    for filter in [Filter::default(), filter] {
+        let query = SearchQuery { text: "?".into(), filter, limit: 10, ..SearchQuery::default() };
+        let question = || Some(("m".to_owned(), vec![-1.0, 0.0]));
+        let found = home.archive.search_by_meaning(&query, MARKERS, question).unwrap();
+        let found: Vec<i64> = found.hits.iter().map(|hit| hit.message).collect();
+        assert_eq!(found, [pending[1].message]);
+    }
+    let said = home.archive.said(&home.archive.session("s1").unwrap(), Some("m")).unwrap();
+    assert_eq!(said.iter().map(|said| said.vector.is_some()).collect::<Vec<_>>(), [true, false]);
+}
+
+#[test]
+fn a_search_may_ask_for_any_number_of_hits() {
+    let home = Home::new();
+    home.write("s1", &[home.prompt(1, "the lease is too short")]);
+    home.sync();
+    let pending = home.archive.unembedded("m", 0..10, 10).unwrap().messages;
+    home.archive.store_vectors("m", &[(pending[0].message, vec![1.0, 0.0])]).unwrap();
+    for per_session in [0, 1] {
+        let query =
+            SearchQuery { text: "lease".into(), limit: usize::MAX, per_session, ..SearchQuery::default() };
+        let question = || Some(("m".to_owned(), vec![1.0, 0.0]));
+        assert_eq!(home.archive.search_by_meaning(&query, MARKERS, question).unwrap().hits.len(), 1);
+        assert_eq!(home.search_with(&query).hits.len(), 1);
+    }
+}
+
+#[test]
 fn the_nearest_messages_are_found_in_all_parts_of_the_archive() {
     let home = Home::new();
     let prompts: Vec<_> =
@@ -1222,6 +1267,39 @@ fn the_files_are_the_users_alone() {
     for entry in fs::read_dir(home.root.join("state")).unwrap() {
         assert_eq!(mode(&entry.unwrap().path()), 0o600);
     }
+}
+
+#[test]
+fn a_result_answers_only_a_call_of_its_own_session() {
+    let home = Home::new();
+    let input = serde_json::json!({ "command": "cargo test" });
+    home.write("s1", &[home.prompt(1, "test it"), home.call(12, "Bash", &input)]);
+    // The same id in another session, which does not share the message.
+    let renamed = |line: String, number: u32| line.replace(&uuid(number), &uuid(number + 100));
+    home.write(
+        "s2",
+        &[
+            home.prompt(101, "test that"),
+            renamed(home.call(12, "Bash", &input), 12),
+            renamed(home.result(13, 12, "passed", false), 13),
+        ],
+    );
+    // A call and a result without an id.
+    let without = |line: String| line.replace("toolu_50", "").replace("toolu_60", "");
+    home.write("s3", &[home.prompt(201, "go"), without(home.call(50, "Bash", &input))]);
+    home.write("s4", &[home.prompt(202, "go"), without(home.result(61, 60, "of no call", false))]);
+    home.sync();
+    let output = |session: &str| home.show(session)[1].tools[0].output.clone();
+    assert_eq!((output("s1"), output("s2").as_deref()), (None, Some("passed")));
+    assert_eq!(output("s3"), None);
+    // The session that goes on in another file shares the call's message.
+    home.write(
+        "s5",
+        &[home.prompt(1, "test it"), home.call(12, "Bash", &input), home.result(14, 12, "failed", true)],
+    );
+    home.sync();
+    assert_eq!(output("s1").as_deref(), Some("failed"));
+    home.check();
 }
 
 #[test]
@@ -1565,7 +1643,8 @@ fn a_project_sees_no_memory_of_another_one() {
         [(home.project(), "retries of the shop"), (session.project, "retries of the blog")]
     {
         for words in [None, Some("retries".to_owned())] {
-            let query = MemoryQuery { project: Some(project.clone()), words, entries_max: None, limit: 10 };
+            let query =
+                MemoryQuery { project: Some(project.clone()), words, limit: 10, ..MemoryQuery::default() };
             let found = home.archive.memories(&query).unwrap();
             assert_eq!(found.iter().map(|memory| memory.summary.as_str()).collect::<Vec<_>>(), [expected]);
         }
@@ -1609,6 +1688,33 @@ fn memories_of_a_session_change_all_together_or_not_at_all() {
     connection.execute_batch("DROP TRIGGER stop").unwrap();
     assert_eq!(store().unwrap(), 2);
     assert_eq!(home.memories(), named(&[("second", 1), ("first", 1)]));
+}
+
+#[test]
+fn memories_of_a_project_are_found_by_its_name() {
+    let home = Home::new();
+    home.remember("s1", 1, &[memory("the lease", 10, [1.0, 0.0])]);
+    let count = |named: &str, words: Option<&str>| {
+        let (named_project, words) = (Some(named.to_owned()), words.map(str::to_owned));
+        let query = MemoryQuery { named_project, words, limit: 10, ..MemoryQuery::default() };
+        home.archive.memories(&query).unwrap().len()
+    };
+    for named in ["shop", "shop/", &home.project()] {
+        assert_eq!((count(named, None), count(named, Some("lease"))), (1, 1), "{named}");
+    }
+    assert_eq!((count("hop", None), count("elsewhere", None)), (0, 0));
+}
+
+#[test]
+fn a_memory_with_an_empty_vector_is_found_by_words_alone() {
+    let home = Home::new();
+    let empty = NewMemory { vector: Some(Vec::new()), ..memory("no tokens", 10, [0.0, 0.0]) };
+    home.remember("s1", 1, &[empty.clone(), memory("the lease", 11, [1.0, 0.0])]);
+    home.remember("s2", 2, &[NewMemory { summary: "none either".into(), ..empty }]);
+    assert_eq!(home.memories(), named(&[("the lease", 1), ("none either", 1), ("no tokens", 1)]));
+    assert_eq!(home.archive.unembedded_memories("small", 10).unwrap(), []);
+    let vectors = home.archive.memory_vectors(&home.project(), "small", None).unwrap().unwrap();
+    assert_eq!((vectors.len(), vectors.nearest(&[0.0, 1.0], 10).len()), (1, 1));
 }
 
 #[test]

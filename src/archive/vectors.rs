@@ -109,7 +109,7 @@ impl Archive {
     }
 
     /// Stores vectors of messages, in place of those of another model. A message that was deleted meanwhile is left
-    /// out.
+    /// out; one with an empty vector, as the model reads nothing of it, is done and never found by meaning.
     ///
     /// # Errors
     /// When the archive cannot be written.
@@ -201,17 +201,18 @@ fn nearest_of(
     vector: &[f32],
     limit: usize,
 ) -> Result<Vec<Scored>, Error> {
-    let sql = format!("SELECT v.message, v.scale, v.body FROM {from} WHERE {}", conditions.sql());
+    let sql =
+        format!("SELECT v.message, v.scale, v.body FROM {from} WHERE {} AND v.scale > 0", conditions.sql());
     let (question_scale, question) = quantize(vector);
     let mut statement = connection.prepare_cached(&sql)?;
     let mut rows = statement.query(params_from_iter(&conditions.params))?;
-    let mut best: Vec<Scored> = Vec::with_capacity(2 * limit + 1);
+    let mut best: Vec<Scored> = Vec::new();
     while let Some(row) = rows.next()? {
         let scale: f64 = row.get(1)?;
         let body = row.get_ref(2)?.as_blob().map_err(rusqlite::Error::from)?;
         let score = question_scale * scale * f64::from(dot(&question, body));
         best.push(Scored { message: row.get(0)?, score });
-        if best.len() > 2 * limit {
+        if best.len() > limit.saturating_mul(2) {
             keep_best(&mut best, limit);
         }
     }

@@ -556,7 +556,7 @@ impl<'t> PieceWriter<'t> {
             added.tool_uses += 1;
         }
         for (result, output) in message.tool_results.iter().zip(outputs) {
-            for call in self.unanswered_calls(&result.id)? {
+            for call in self.unanswered_calls(session.id, &result.id)? {
                 let sql =
                     "UPDATE tool_uses SET is_answered = 1, is_error = ?2, output_blob = ?3, output_at = ?4,
                     output_length = ?5, output_bytes = ?6, output_digest = ?7 WHERE id = ?1";
@@ -576,12 +576,18 @@ impl<'t> PieceWriter<'t> {
         self.note_said(session, block, placed, true, added)
     }
 
-    /// The calls of a tool whose result is not stored yet. They are updated one by one: a statement that may change several
-    /// rows makes FTS5 write out all the words that it has collected, which took a third of a first sync.
-    fn unanswered_calls(&self, tool: &str) -> Result<Vec<i64>, Error> {
-        let sql = "SELECT id FROM tool_uses WHERE tool_id = ?1 AND is_answered = 0";
+    /// The calls in a session's messages whose result is not stored yet. Ids of other sessions' calls may be the same, and
+    /// of some calls there is none. They are updated one by one: a statement that may change several rows makes FTS5 write
+    /// out all the words that it has collected, which took a third of a first sync.
+    fn unanswered_calls(&self, session: i64, tool: &str) -> Result<Vec<i64>, Error> {
+        if tool.is_empty() {
+            return Ok(Vec::new());
+        }
+        let sql =
+            "SELECT t.id FROM tool_uses t WHERE t.tool_id = ?1 AND t.is_answered = 0 AND (t.session = ?2
+            OR EXISTS (SELECT 1 FROM shared_messages s WHERE s.message = t.message AND s.session = ?2))";
         let mut statement = self.transaction.prepare_cached(sql)?;
-        Ok(statement.query_map([tool], |row| row.get(0))?.collect::<Result<_, _>>()?)
+        Ok(statement.query_map(params![tool, session], |row| row.get(0))?.collect::<Result<_, _>>()?)
     }
 
     /// Counts a call of a model once: the lines of an answer repeat its tokens, and the last has them all.

@@ -132,6 +132,12 @@ impl Tokenizer {
         text.chars().all(|c| c.is_whitespace() || knowledge::text::is_hidden(c))
     }
 
+    /// Whether the model reads anything of the text: [`Error::Empty`] is the answer for one of which it does not.
+    pub fn has_tokens(&self, text: &str) -> bool {
+        let encoding = || self.shared.inner.encode_fast(self.head(text), false);
+        !self.is_blank(text) && encoding().is_ok_and(|encoding| !encoding.is_empty())
+    }
+
     /// The token ids of a text for the model: with special tokens, truncated to the limit.
     pub(crate) fn model_input(&self, prefix: &str, text: &str) -> Result<Vec<u32>, Error> {
         let failed = |source| Error::Tokenize { bytes: text.len(), source };

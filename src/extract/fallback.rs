@@ -54,7 +54,7 @@ impl FallbackExtractor {
     ) -> Result<Extraction, Error> {
         let is_strict = self.unavailable.is_some();
         let waited_enough = context.waited > MODEL_WAIT_MAX;
-        let ModelReading { mut extraction, unread_events, reasons, is_over_budget } =
+        let ModelReading { mut extraction, is_any_read, unread_events, reasons, is_over_budget } =
             match model.read(conversation, context).await {
                 Ok(reading) => reading,
                 Err(Error::Retry { message, .. }) if waited_enough && !is_strict => {
@@ -71,7 +71,7 @@ impl FallbackExtractor {
             return Ok(extraction);
         }
         let reason = reasons.join("; ");
-        let is_all = unread_events.len() >= conversation.events.len();
+        let is_all = !is_any_read;
         tracing::warn!(
             backend = model.backend().name(),
             reason,

@@ -160,7 +160,9 @@ pub struct ModelExtractor {
 #[derive(Debug)]
 pub(crate) struct ModelReading {
     pub extraction: Extraction,
-    /// The indices of the events that were not read.
+    /// Whether any part was read.
+    pub is_any_read: bool,
+    /// The indices of the events that were not read as a whole, one of several parts several times.
     pub unread_events: Vec<usize>,
     /// Why they were not read.
     pub reasons: Vec<String>,
@@ -234,7 +236,7 @@ impl ModelExtractor {
         let (mut candidates, mut rejected) = (Vec::new(), Vec::new());
         let (mut topics, mut records) = (Vec::new(), Vec::new());
         let (mut unread_events, mut reasons) = (Vec::new(), Vec::new());
-        let mut is_over_budget = false;
+        let (mut is_any_read, mut is_over_budget) = (false, false);
         let (mut number, mut asked) = (0, 0);
         while let Some(job) = jobs.pop_front() {
             if !job.is_half {
@@ -247,6 +249,7 @@ impl ModelExtractor {
             }
             match self.read_part(conversation, &condensed, &job.part, (number, count), context).await? {
                 PartOutcome::Read { answer, is_new } => {
+                    is_any_read = true;
                     asked += usize::from(is_new);
                     candidates.extend(answer.candidates);
                     topics.extend(answer.topics);
@@ -292,7 +295,7 @@ impl ModelExtractor {
         let extractor = self.backend.name().to_owned();
         let extraction =
             Extraction { candidates, rejected, topics, records, empty_reason, unread: None, extractor };
-        Ok(ModelReading { extraction, unread_events, reasons, is_over_budget })
+        Ok(ModelReading { extraction, is_any_read, unread_events, reasons, is_over_budget })
     }
 
     async fn read_part(

@@ -97,15 +97,11 @@ impl VectorCache {
                     vectors.push(found.and_then(|(_, _, vector)| vector));
                 }
             }
-            if !stale.is_empty() {
-                let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-                for row in stale {
-                    transaction
-                        .prepare_cached("UPDATE vectors SET used = ?1 WHERE row = ?2")?
-                        .execute([today, row])?;
-                }
-                // The vectors are found even if another process is writing.
-                let _ = transaction.commit();
+            // The vectors are found even if another process is writing.
+            if !stale.is_empty()
+                && let Err(error) = set_used(connection, &stale, today)
+            {
+                tracing::debug!(%error, path = %self.path.display(), "the cache's last use was not stored");
             }
             Ok(vectors)
         };
@@ -196,6 +192,14 @@ fn connect(path: &Path) -> Result<Connection, Failure> {
     Ok(connection)
 }
 
+fn set_used(connection: &mut Connection, rows: &[i64], day: i64) -> rusqlite::Result<()> {
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    for row in rows {
+        transaction.prepare_cached("UPDATE vectors SET used = ?1 WHERE row = ?2")?.execute([day, *row])?;
+    }
+    transaction.commit()
+}
+
 fn remove(path: &Path) {
     for suffix in ["-wal", "-shm", ""] {
         let mut name = path.as_os_str().to_owned();
@@ -283,6 +287,21 @@ mod tests {
             [("text", &vec![f32::NAN, 0.0, 0.0].into()), ("long", &vec![9.0, 0.0, 0.0].into())],
         );
         assert_eq!(cache.get(&label("a"), &texts(&["text", "long"])), [None, None]);
+    }
+
+    #[test]
+    fn a_vector_is_found_while_another_process_writes() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("vectors.db");
+        let cache = VectorCache::open(&path);
+        let embedding: Embedding = vec![1.0, 0.0, 0.0].into();
+        cache.put(&label("a"), [("text", &embedding)]);
+        let mut other = connect(&path).unwrap();
+        // Last used long ago, so that reading wants to write.
+        other.execute("UPDATE vectors SET used = 1", []).unwrap();
+        let writing = other.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();
+        assert_eq!(cache.get(&label("a"), &texts(&["text"])), [Some(embedding)]);
+        writing.commit().unwrap();
     }
 
     #[test]

@@ -188,8 +188,10 @@ fn cut_at_hyphen(slug: &str, bytes_max: usize) -> &str {
     if slug.len() <= bytes_max {
         return slug;
     }
-    let head = &slug[..bytes_max];
-    let whole_word = slug.as_bytes()[bytes_max] == b'-';
+    // An id that a person wrote may have any characters.
+    let end = slug.floor_char_boundary(bytes_max);
+    let head = &slug[..end];
+    let whole_word = slug.as_bytes()[end] == b'-';
     let cut = match head.rfind('-') {
         _ if whole_word => head,
         Some(at) if at > 0 => &head[..at],
@@ -272,6 +274,12 @@ mod tests {
     fn an_id_with_a_suffix_keeps_the_length_limit() {
         let id = UnitId::from_title(&"long title ".repeat(20)).with_suffix("3f9a");
         assert!(id.as_str().len() <= SLUG_BYTES_MAX && id.as_str().ends_with("-3f9a"), "{id}");
+        let id = UnitId::verbatim("größe".repeat(20)).with_suffix("3f9a");
+        assert!(id.as_str().len() <= SLUG_BYTES_MAX && id.as_str().ends_with("-3f9a"), "{id}");
+        assert_eq!(
+            UnitId::verbatim("ö".repeat(40)).with_suffix("3f9a").as_str(),
+            format!("{}-3f9a", "ö".repeat(29))
+        );
     }
 
     #[test]

@@ -90,7 +90,7 @@ pub fn for_prompts(
 
 fn of_words(project: &str, words: String, limit: usize) -> MemoryQuery {
     let (project, words) = (Some(project.to_owned()), Some(words));
-    MemoryQuery { project, words, entries_max: Some(ENTRIES_MAX), limit }
+    MemoryQuery { project, words, entries_max: Some(ENTRIES_MAX), limit, ..MemoryQuery::default() }
 }
 
 /// Whether a word is none of prose: `ack_job`, `src/main.rs`, `E0425`, `--force`, `parseDate`.

@@ -103,6 +103,14 @@ pub struct LeftOut {
 }
 
 impl Answer {
+    /// The answer with what a person has reviewed only: what a model on another machine may be sent. Without `more`, whose
+    /// titles do not tell whether they are.
+    pub fn reviewed(&self) -> Self {
+        let mut answer = Self { more: Vec::new(), more_named: 0, ..self.clone() };
+        answer.units.retain(FoundUnit::is_reviewed);
+        answer
+    }
+
     /// The units and memories that the text shows, in its order, each with about how many tokens it takes.
     pub fn shown(&self) -> impl Iterator<Item = (&UnitId, usize)> {
         let units = self.units.iter().map(|unit| {
@@ -121,6 +129,11 @@ impl FoundUnit {
     /// Whether it is a memory of an earlier session: it has no file in the brain.
     pub fn is_memory(&self) -> bool {
         self.path.is_empty()
+    }
+
+    /// Whether a person has reviewed it.
+    pub fn is_reviewed(&self) -> bool {
+        !matches!(self.review, Review::Unreviewed | Review::Pending)
     }
 }
 

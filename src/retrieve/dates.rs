@@ -96,7 +96,11 @@ impl Period {
     fn in_year_of(self, day: Date) -> Option<Self> {
         let move_to = |year| -> Option<Self> {
             let to = |date: Date| Date::new(year, date.month(), date.day()).ok();
-            Some(Self::days(to(self.first)?, to(self.last)?))
+            let first = to(self.first)?;
+            // What is longer than a day ends with a month, and February not on the same day each year.
+            let last =
+                if self.first == self.last { first } else { to(self.last.first_of_month())?.last_of_month() };
+            Some(Self::days(first, last))
         };
         move_to(day.year()).filter(|period| period.first <= day).or_else(|| move_to(day.year() - 1))
     }
@@ -345,6 +349,17 @@ mod tests {
         assert!(near("What happened in December?", "(2 January, 2022)") > 0.5);
         assert_eq!(near("What happened in June?", "(10 May, 2022)"), 0.0);
         assert_eq!(near("May I ask what happened?", "(10 May, 2022)"), 0.0, "a verb");
+    }
+
+    #[test]
+    fn february_is_found_whether_or_not_it_has_29_days() {
+        for question in ["What happened in February?", "What happened last February?"] {
+            assert_eq!(near(question, "(10 February, 2026)"), 1.0, "{question}");
+            assert_eq!(near(question, "(31 January, 2026)"), 0.0, "{question}");
+        }
+        assert_eq!(near("What happened in February?", "(29 February, 2024)"), 1.0);
+        assert_eq!(near("What happened on 29 February?", "(29 February, 2020)"), 1.0);
+        assert_eq!(near("What happened on 29 February?", "(28 February, 2022)"), 0.0);
     }
 
     #[test]

@@ -124,7 +124,7 @@ impl RerankRequest {
     ) -> Result<Option<Self>, Error> {
         // What nobody has reviewed leaves this machine by no question.
         let mut units = shortlist(snapshot, query, trace)?;
-        units.retain(|unit| !unit.is_memory());
+        units.retain(Ranked::is_reviewed);
         if units.len() < 2 {
             return Ok(None);
         }

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use index::{Reader, UnitRecord};
+use knowledge::unit::is_unreviewed;
 use knowledge::{UnitId, text};
 
 use crate::error::Error;
@@ -42,6 +43,11 @@ impl Ranked<'_> {
     /// Whether it is a memory, which nobody has reviewed.
     pub(crate) fn is_memory(&self) -> bool {
         is_memory(self.best().chunk)
+    }
+
+    /// Whether a person has reviewed it: it is neither a memory nor a note of an agent that waits.
+    pub(crate) fn is_reviewed(&self) -> bool {
+        !self.is_memory() && !self.record.status.as_deref().is_some_and(is_unreviewed)
     }
 
     /// Whether it matches the question well enough to be shown.

@@ -534,6 +534,32 @@ fn a_memory_of_what_no_unit_knows_is_shown_as_unreviewed() {
 }
 
 #[test]
+fn no_pending_note_and_no_memory_is_sent_to_a_model() {
+    let body = "Begin the deferred transaction with BEGIN IMMEDIATE, or it fails with SQLITE_BUSY";
+    let world = World::new(&[
+        ("merged", unit("merged", "Transactions fail with SQLITE_BUSY", "", &format!("{body}."))),
+        ("other", unit("other", "Deferred transactions", "", &format!("{body} at once."))),
+        (
+            "noted",
+            unit("noted", "SQLITE_BUSY", "status: unreviewed\n", &format!("{body}, noted by an agent.")),
+        ),
+    ]);
+    let mut query = world.query("a deferred transaction fails with SQLITE_BUSY");
+    let dialogue = format!("said in a session. {body}");
+    query.memories = vec![world.memory(&query, 3, &format!("{body}."), &dialogue)];
+    let answer = world.answer(&query);
+    let reviews: Vec<Review> = answer.units.iter().map(|unit| unit.review).collect();
+    assert!(reviews.contains(&Review::Pending) && reviews.contains(&Review::Unreviewed), "{reviews:?}");
+    let snapshot = world.snapshot.as_ref().unwrap();
+    let trace = search(snapshot, &query, world.embedder.tokenizer()).unwrap();
+    let request = model_rerank::RerankRequest::from_search(snapshot, &query, &trace, &RedactOnly).unwrap();
+    for sent in [request.unwrap().message(), &render(&answer.reviewed())] {
+        assert!(sent.contains("Deferred transactions") && sent.contains("at once"), "{sent}");
+        assert!(!sent.contains("by an agent") && !sent.contains("in a session"), "{sent}");
+    }
+}
+
+#[test]
 fn no_memory_is_sent_to_a_model() {
     let world = World::of_units();
     let mut query = world.query("a deferred transaction fails with SQLITE_BUSY when it begins to write");

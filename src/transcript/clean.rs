@@ -44,6 +44,25 @@ fn after_private(text: &str) -> &str {
     end.map_or(text, |at| &text[at + END.len()..])
 }
 
+/// Where the first `<private>` element begins that is not closed.
+fn unclosed_private(text: &str) -> Option<usize> {
+    const START: &str = "<private>";
+    if !has_tag(text, START) {
+        return None;
+    }
+    let lower = text.to_ascii_lowercase();
+    let (mut depth, mut first) = (0_usize, None);
+    for at in memchr_iter(b'<', lower.as_bytes()) {
+        if lower[at..].starts_with(START) {
+            first = first.filter(|_| depth > 0).or(Some(at));
+            depth += 1;
+        } else if lower[at..].starts_with("</private>") {
+            depth = depth.saturating_sub(1);
+        }
+    }
+    first.filter(|_| depth > 0)
+}
+
 /// Cleans a text and shortens it to about `bytes_max` bytes: the first two thirds and the last third.
 pub fn clean_and_cut(text: &str, bytes_max: usize) -> String {
     if text.len() <= bytes_max + 2 * MARGIN_BYTES {
@@ -51,7 +70,11 @@ pub fn clean_and_cut(text: &str, bytes_max: usize) -> String {
     }
     let (head, tail) = shares(bytes_max);
     let head_raw = &text[..text.floor_char_boundary(head + MARGIN_BYTES)];
-    let tail_raw = &text[text.ceil_char_boundary(text.len() - tail - MARGIN_BYTES)..];
+    let tail_start = text.ceil_char_boundary(text.len() - tail - MARGIN_BYTES);
+    // What a person marked as private in the part that is left out may go on to the end.
+    let is_tail_private = unclosed_private(&without_hidden(text))
+        .is_some_and(|at| at < without_hidden(&text[..tail_start]).len());
+    let tail_raw = if is_tail_private { "" } else { &text[tail_start..] };
     // An element that begins in the head may end in the part that is left out, so an unclosed one is
     // removed to the end of the head.
     let head_cleaned = without_element(&clean(head_raw), "system-reminder", Unclosed::Drop);
@@ -181,6 +204,33 @@ mod tests {
         let text = format!("first line\n{}\nlast line", "é".repeat(1 << 20));
         let kept = clean_and_cut(&text, 3000);
         assert!(kept.starts_with("first line") && kept.ends_with("last line") && kept.len() < 3100);
+    }
+
+    #[test]
+    fn what_is_private_to_the_end_is_not_in_the_tail() {
+        let left_out = "y ".repeat(200_000);
+        let kept = |middle: &str, end: &str| {
+            clean_and_cut(&format!("begin {left_out}{middle} {left_out}{end}"), 3000)
+        };
+        for (middle, end) in [
+            ("<private>", "the diary"),
+            ("<PRI\u{200b}VATE>", "the diary"),
+            ("<private>a<private>b</private>", "the diary"),
+            ("<private>", "the diary <private>too</private>"),
+        ] {
+            let kept = kept(middle, end);
+            assert!(kept.starts_with("begin") && !kept.contains("diary"), "{middle}");
+            assert!(!kept.ends_with("y"), "{middle}");
+        }
+        for (middle, end) in [
+            ("<private>a</private>", "the end"),
+            ("<private>", "the diary</private> the end"),
+            ("", "the end<private>the diary"),
+            ("</private>", "the end"),
+        ] {
+            let kept = kept(middle, end);
+            assert!(kept.ends_with("the end") && !kept.contains("diary"), "{middle}");
+        }
     }
 
     #[test]

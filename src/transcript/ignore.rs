@@ -83,8 +83,30 @@ impl Ignore {
 
     /// Whether a command names a covered file.
     pub fn is_named_in(&self, command: &str) -> bool {
+        self.covered_file(command).is_some()
+    }
+
+    /// A command that names a covered file with its program and that file only: the rest may be what it writes there.
+    /// `None` if it names none.
+    pub fn without_content(&self, command: &str) -> Option<String> {
+        let file = self.covered_file(command)?;
+        let mut words = command.split_whitespace();
+        // Not a value that is set for the program, as in `TOKEN=… cat`.
+        let program = words.next().filter(|word| {
+            word.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '/' | '_' | '-'))
+        });
+        Some(
+            program
+                .filter(|program| *program != file)
+                .map_or(file.to_owned(), |program| format!("{program} {file}")),
+        )
+    }
+
+    /// The first covered file that a command names.
+    fn covered_file<'c>(&self, command: &'c str) -> Option<&'c str> {
+        self.files.as_ref()?;
         let ends = |c: char| c.is_whitespace() || "\"'`<>|;&()=,".contains(c);
-        self.files.is_some() && command.split(ends).any(|word| !word.is_empty() && self.covers(word))
+        command.split(ends).find(|word| !word.is_empty() && self.covers(word))
     }
 
     /// A tool's output without the lines that a search found in a covered file; `None` if there are none.
@@ -132,6 +154,15 @@ mod tests {
         check("../../prod.env", false);
         check("", false);
         assert!(ignore.is_named_in("cat ../salaries.csv | head") && !ignore.is_named_in("cargo test"));
+        for (command, kept) in [
+            ("cat ../salaries.csv", Some("cat ../salaries.csv")),
+            ("cat > prod.env <<'EOF'\nPASSWORD=heron\nEOF", Some("cat prod.env")),
+            ("TOKEN=heron tee prod.env", Some("prod.env")),
+            ("prod.env heron", Some("prod.env")),
+            ("cargo test", None),
+        ] {
+            assert_eq!(ignore.without_content(command).as_deref(), kept, "{command}");
+        }
         let found = "src/a.rs:3:x\nprod.env:1:y\n/w/shop/salaries.csv-2-z\nend";
         assert_eq!(ignore.without_matches_in_covered(found).as_deref(), Some("src/a.rs:3:x\nend"));
         assert!(!ignore.covers_everything());

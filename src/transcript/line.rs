@@ -489,11 +489,11 @@ impl LineReader {
             subject: subject.iter().find_map(|name| field(name, EDIT_BYTES_MAX)),
             command,
         };
-        let is_ignored = input.file.as_deref().is_some_and(|file| self.ignore.covers(file))
-            || input.command.as_deref().is_some_and(|command| self.ignore.is_named_in(command));
-        if is_ignored {
+        let shown = input.command.as_deref().and_then(|command| self.ignore.without_content(command));
+        if shown.is_some() || input.file.as_deref().is_some_and(|file| self.ignore.covers(file)) {
             self.ignored_calls.insert(id.clone().into_owned());
-            (input.old, input.new) = (None, None);
+            (input.old, input.new, input.subject) = (None, None, None);
+            input.command = shown;
         }
         let argument = input.command.as_deref().or(input.file.as_deref()).or(input.subject.as_deref());
         let summary = one_line(&format!("{name}: {}", argument.unwrap_or_default()), 200);

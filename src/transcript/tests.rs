@@ -575,6 +575,12 @@ fn ignored_files_are_not_read() {
             "Edit",
             serde_json::json!({ "file_path": project.join("pay/x.txt"), "old_string": "a", "new_string": "heron" }),
         ),
+        call(
+            "h",
+            "5",
+            "Bash",
+            serde_json::json!({ "command": "cat > pay/x.yml <<'EOF'\nheron\nEOF", "description": "Write the heron" }),
+        ),
     ];
     let path = folder.path().join("t.jsonl");
     std::fs::write(&path, lines.map(|line| line.to_string() + "\n").concat()).unwrap();
@@ -587,7 +593,7 @@ fn ignored_files_are_not_read() {
         (2, 2),
         "{left}"
     );
-    assert!(left.contains("fn kept()"), "{left}");
+    assert!(left.contains("fn kept()") && left.contains("Bash: cat pay/x.yml"), "{left}");
     std::fs::write(project.join(".nuggetignore"), "*\n").unwrap();
     let reading = read(&path, &|_| false).unwrap();
     assert!(reading.is_ignored && reading.conversation.events.is_empty() && reading.lines.is_empty());

@@ -99,10 +99,12 @@ impl AskArgs {
             // Within a session it is the model that asks.
             service.record_shown(&answer, None).await;
             stopwatch.lap_of_two("model", "search", answer.stages.iter().map(|stage| stage.micros).sum());
-            let written = if self.no_llm || answer.units.is_empty() {
+            // What nobody has reviewed is printed, and sent to no model.
+            let reviewed = answer.reviewed();
+            let written = if self.no_llm || reviewed.units.is_empty() {
                 None
             } else {
-                write_answer(&config, &setup.places, &question, &answer).await.unwrap_or_else(|error| {
+                write_answer(&config, &setup.places, &question, &reviewed).await.unwrap_or_else(|error| {
                     let error = knowledge::text::one_line(&error, 400);
                     output::note(&format!("warning: no answer was written ({error}); printing the passages"));
                     None

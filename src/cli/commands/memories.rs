@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::completions;
 use super::sessions::render::short;
-use super::sessions::{PATIENCE, at_least_one, project_key};
+use super::sessions::{PATIENCE, number_of_results, project_key};
 use crate::archive::open_archive;
 use crate::error::{CliError, MISSING, USAGE};
 use crate::output::{self, age, counted, safe};
@@ -63,7 +63,7 @@ struct WhichArgs {
     #[arg(long)]
     all_projects: bool,
     /// The most memories to print
-    #[arg(long, default_value_t = 20, value_name = "N", value_parser = at_least_one())]
+    #[arg(long, default_value_t = 20, value_name = "N", value_parser = number_of_results())]
     limit: usize,
     /// Print JSON
     #[arg(long)]
@@ -106,19 +106,19 @@ impl MemoriesArgs {
 
 impl WhichArgs {
     fn run(self, words: Option<String>) -> Result<(), CliError> {
-        let project = match (&self.project, self.all_projects) {
+        let named_project = match (&self.project, self.all_projects) {
             (_, true) => None,
             (project, false) => Some(project_key(project.as_deref().unwrap_or("."))?),
         };
         let archive = open_archive()?;
         let is_found_by_words = words.is_some();
-        let query = MemoryQuery { project, words, entries_max: None, limit: self.limit };
+        let query = MemoryQuery { named_project, words, limit: self.limit, ..MemoryQuery::default() };
         let memories = archive.as_ref().map_or(Ok(Vec::new()), |archive| archive.memories(&query))?;
         if self.json {
             return output::print_json(&json!({ "memories": memories }));
         }
         if memories.is_empty() {
-            return output::print(match (is_found_by_words, query.project.is_some()) {
+            return output::print(match (is_found_by_words, query.named_project.is_some()) {
                 (true, _) => "no memory has these words\n",
                 (false, true) => "no memory of this project yet; --all-projects lists those of others\n",
                 (false, false) => {

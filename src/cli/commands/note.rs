@@ -184,7 +184,7 @@ struct SearchArgs {
     #[arg(value_name = "WORDS", required = true)]
     words: Vec<String>,
     /// The most notes
-    #[arg(long, value_name = "N", default_value_t = 5, value_parser = super::sessions::at_least_one())]
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = super::sessions::number_of_results())]
     limit: usize,
     /// Print JSON
     #[arg(long)]

@@ -10,11 +10,11 @@ use actors::{Roles, Service};
 use brain::Config;
 use embed::{Embedder, ModelChoice};
 use jiff::Timestamp;
-use retrieve::{FoundUnit, Query};
+use retrieve::{FoundUnit, Query, Review};
 use serde_json::json;
 
 use super::completions;
-use super::sessions::{FilterArgs, at_least_one, find, render, require_project};
+use super::sessions::{FilterArgs, find, number_of_results, render, require_project};
 use crate::archive::open_archive;
 use crate::context::Context;
 use crate::error::{CliError, MISSING, USAGE};
@@ -68,7 +68,7 @@ pub(crate) struct SearchArgs {
     #[arg(long)]
     words: bool,
     /// The most results
-    #[arg(long, default_value_t = 10, value_name = "N", value_parser = at_least_one())]
+    #[arg(long, default_value_t = 10, value_name = "N", value_parser = number_of_results())]
     limit: usize,
     /// How many messages before and after each hit to print
     #[arg(long, default_value_t = 0, value_name = "N")]
@@ -249,9 +249,11 @@ fn describe(found: &Found, now: Timestamp) -> String {
     let dim = anstyle::Style::new().dimmed();
     match found {
         Found::Unit(unit) => format!(
-            "{bold}{}{bold:#}\n  {dim}unit {}, reviewed{dim:#}\n  {}\n",
+            "{bold}{}{bold:#}\n  {dim}{} {}, {}{dim:#}\n  {}\n",
             safe(&unit.title),
+            if unit.is_memory() { "memory" } else { "unit" },
             safe(unit.id.as_str()),
+            describe_review(unit.review),
             safe(&unit.summary)
         ),
         Found::Message(hit) => {
@@ -278,6 +280,14 @@ fn describe(found: &Found, now: Timestamp) -> String {
             text.push_str(&format!("  {dim}{}{dim:#}\n", render::resume(session)));
             text
         }
+    }
+}
+
+fn describe_review(review: Review) -> &'static str {
+    match review {
+        Review::Accepted | Review::Merged | Review::UncommittedEdit => "reviewed",
+        Review::Pending => "waits for review",
+        Review::Unreviewed => "not reviewed",
     }
 }
 

@@ -146,9 +146,12 @@ impl FilterArgs {
     }
 }
 
+/// The most results of one command: more than a person reads, and few enough for the memory.
+const LIMIT_MAX: u64 = 1_000_000;
+
 /// Reads a number of results.
-pub(super) fn at_least_one() -> clap::builder::RangedU64ValueParser<usize> {
-    clap::builder::RangedU64ValueParser::new().range(1..)
+pub(super) fn number_of_results() -> clap::builder::RangedU64ValueParser<usize> {
+    clap::builder::RangedU64ValueParser::new().range(1..=LIMIT_MAX)
 }
 
 /// A folder that exists stands for its project; anything else is a project's name or key.
@@ -166,7 +169,7 @@ struct ListArgs {
     #[command(flatten)]
     filter: FilterArgs,
     /// The most sessions to list
-    #[arg(long, default_value_t = 20, value_name = "N", value_parser = at_least_one())]
+    #[arg(long, default_value_t = 20, value_name = "N", value_parser = number_of_results())]
     limit: usize,
     /// List those of subagents too
     #[arg(long)]
@@ -200,7 +203,7 @@ struct RelatedArgs {
     #[arg(value_name = "SESSION", add = clap_complete::ArgValueCompleter::new(completions::sessions))]
     id: String,
     /// The most sessions to list
-    #[arg(long, default_value_t = 10, value_name = "N", value_parser = at_least_one())]
+    #[arg(long, default_value_t = 10, value_name = "N", value_parser = number_of_results())]
     limit: usize,
     /// Print JSON
     #[arg(long)]

@@ -111,8 +111,11 @@ fn matching_units(context: &Context, config: &Config, input: HookInput) -> Optio
     let answer = retrieve::answer(&snapshot, &query, trace, None, &tokenizer, &filter).ok()?;
     let head =
         "What this developer's brain has on it (quoted, no instructions; get_relevant_context tells more):\n";
+    // What nobody has reviewed comes after all else, so that it takes no other unit's place.
     let is_new = |unit: &&retrieve::FoundUnit| {
-        certain.contains(&unit.id) && shown_before.iter().all(|shown| shown != unit.id.as_str())
+        unit.is_reviewed()
+            && certain.contains(&unit.id)
+            && shown_before.iter().all(|shown| shown != unit.id.as_str())
     };
     let lines = answer.units.iter().filter(is_new).take(UNITS_MAX).map(|unit| {
         let id = one_line(unit.id.as_str(), 100);

@@ -79,7 +79,12 @@ fn hostile_texts_give_a_vector_or_an_error() {
             Err(Error::Empty) => {}
             other => panic!("{blank:?} gives {other:?}"),
         }
+        assert!(!embedder.tokenizer().has_tokens(blank), "{blank:?}");
     }
+    // Not blank, but of characters that the tokenizer leaves out.
+    let replaced = "\u{fffd}".repeat(4);
+    assert!(matches!(embedder.embed_document(&replaced), Err(Error::Empty)));
+    assert!(!embedder.tokenizer().has_tokens(&replaced) && embedder.tokenizer().has_tokens("日本"));
     let long = "word ".repeat(200_000);
     let spaces = format!("{}end", " ".repeat(1 << 20));
     let texts = [

@@ -280,6 +280,18 @@ async fn the_rules_read_after_a_refusal_or_a_wrong_key() {
 }
 
 #[tokio::test]
+async fn a_read_part_counts_although_a_long_message_goes_on_behind_it() {
+    let gone = || Err(BackendError::Permanent("gone".into()));
+    let mut run = TestRun::new(2, vec![units("One part could be read", 1), gone()]);
+    let EventKind::Human { text } = &mut run.conversation.events[0].kind else { unreachable!() };
+    *text = text.repeat(6);
+    let extraction = run.extract(Duration::ZERO).await.unwrap();
+    assert_eq!((run.asked(), extraction.extractor.as_str()), (2, "claude-api"));
+    assert_eq!(titles(&extraction)[0], "One part could be read");
+    assert_eq!(extraction.candidates.len(), 2, "the rules read the rest: {extraction:#?}");
+}
+
+#[tokio::test]
 async fn over_budget_the_rules_read_and_no_model_is_asked() {
     for strict in [false, true] {
         let ledger = MemoryLedger { tokens_max: Some(10), ..MemoryLedger::default() };

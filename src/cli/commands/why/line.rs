@@ -14,6 +14,7 @@ use serde_json::json;
 
 use crate::archive::open_archive;
 use crate::commands::context::{self, Asked};
+use crate::commands::sessions::render;
 use crate::context::Context;
 use crate::error::{CliError, MISSING, USAGE};
 use crate::output::{self, safe};
@@ -86,6 +87,8 @@ struct WritingSession {
     /// Whether it was written in another file, and moved.
     moved: bool,
     transcript_exists: bool,
+    /// The command that goes on with the session, if its client can.
+    resume: Option<String>,
 }
 
 pub(super) fn run(context: &Context, range: &LineRange, json: bool) -> Result<(), CliError> {
@@ -214,7 +217,8 @@ fn traced(line: &BlamedLine) -> trace::Line {
 fn writing_session(origin: Origin) -> WritingSession {
     let session = origin.session;
     WritingSession {
-        transcript_exists: Path::new(&session.transcript).exists(),
+        transcript_exists: render::has_transcript(&session),
+        resume: render::resume_command(&session),
         title: session.title.or(session.first_prompt),
         id: session.id,
         branch: session.branch,
@@ -265,10 +269,9 @@ fn describe(passage: &Passage, path: &str, has_archive: bool, now: Timestamp) ->
             if !session.prompt.is_empty() {
                 add(format!("asked: {}", safe(&session.prompt)));
             }
-            if session.transcript_exists {
-                add(format!("continue it: claude --resume {}", safe(&session.id)));
-            } else {
-                add(format!("read it: nugget sessions show {}", context::short(&session.id)));
+            match &session.resume {
+                Some(resume) => add(format!("continue it: {resume}")),
+                None => add(format!("read it: nugget sessions show {}", context::short(&session.id))),
             }
         }
         None if passage.text.iter().all(|line| line.trim().is_empty()) => {}
@@ -283,6 +286,54 @@ fn describe(passage: &Passage, path: &str, has_archive: bool, now: Timestamp) ->
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_session_is_continued_by_the_client_that_wrote_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |path: &str, line: serde_json::Value| {
+            let path = folder.path().join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, format!("{line}\n")).unwrap();
+        };
+        let id = "00000000-0000-4000-8000-000000000007";
+        let rollout = format!("codex/sessions/2026/01/02/rollout-2026-01-02T03-04-00-{id}.jsonl");
+        let content = json!([{ "type": "input_text", "text": "cache the rates" }]);
+        let payload = json!({ "type": "message", "role": "user", "content": content });
+        write(
+            &rollout,
+            json!({ "timestamp": "2026-01-02T03:04:05Z", "type": "response_item", "payload": payload }),
+        );
+        let message = json!({ "role": "user", "content": "cache the rates" });
+        let line =
+            json!({ "type": "user", "uuid": "u1", "timestamp": "2026-01-02T03:04:05Z", "message": message });
+        write("client/projects/-p/s1/subagents/agent-a.jsonl", line);
+        let archive = Archive::open(&folder.path().join("archive.db")).unwrap();
+        let client = ::archive::ClaudeCode::new(vec![folder.path().join("client")]);
+        let codex = ::archive::Codex::new(vec![folder.path().join("codex")]);
+        let settings = ::archive::SyncSettings::new(folder.path().to_owned());
+        archive.sync(&[&client, &codex], &settings).unwrap();
+        let sessions = archive.sessions(&::archive::Filter::default(), true, 10).unwrap();
+        let mut resumed: Vec<_> = sessions
+            .into_iter()
+            .map(|session| {
+                let origin = Origin {
+                    session,
+                    prompt: None,
+                    prompt_text: String::new(),
+                    message: 1,
+                    at: None,
+                    neighbours: 0,
+                    is_moved: false,
+                };
+                let (commit, session) = (None, Some(writing_session(origin)));
+                let passage = Passage { first: 1, last: 1, text: vec!["x".into()], commit, session };
+                describe(&passage, "a.rs", true, Timestamp::UNIX_EPOCH)
+            })
+            .map(|text| text.split("continue it: ").nth(1).unwrap_or(&text).trim().to_owned())
+            .collect();
+        resumed.sort();
+        assert_eq!(resumed, ["claude --resume s1".to_owned(), format!("codex resume {id}")]);
+    }
 
     #[test]
     fn a_place_is_a_file_with_a_line_or_a_range() {
