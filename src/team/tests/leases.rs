@@ -111,17 +111,6 @@ fn a_server_releases_only_its_own_claims() {
 }
 
 #[test]
-fn a_claim_that_is_given_back_counts_no_attempt() {
-    let Some(test) = TeamUnderTest::new() else { return };
-    let id = accept(&test.ledger, "s", 1).id;
-    for _ in 0..10 {
-        assert_eq!(test.ledger.claim(Stage::Extraction, now()).unwrap().unwrap().capture.attempts, 1);
-        assert_eq!(test.ledger.give_back().unwrap(), 1);
-    }
-    assert_eq!(test.ledger.capture(id).unwrap().unwrap().state, State::Queued);
-}
-
-#[test]
 fn a_brain_has_one_branch_and_one_push_at_a_time() {
     let Some(test) = TeamUnderTest::with_connections(12) else { return };
     let other = test.other_server(LEASE);
