@@ -440,3 +440,18 @@ impl Status {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_schema_names_every_origin_and_stage() {
+        let schema: Value = serde_json::from_str(SCHEMA).unwrap();
+        let capture = &schema["$defs"]["capture"]["properties"];
+        assert_eq!(capture["origin"]["enum"], json!(queue::ORIGINS));
+        let stages = json!(Stage::ALL.map(Stage::as_str));
+        assert_eq!(capture["stage"]["enum"], stages);
+        assert_eq!(schema["properties"]["stages"]["propertyNames"]["enum"], stages);
+    }
+}
