@@ -41,9 +41,8 @@ const CAPTURES_MAX: usize = 10;
 const WORKER_STARTS_WITHIN: SignedDuration = SignedDuration::from_secs(10);
 /// How many captures are named that are being worked on.
 const RUNNING_MAX: usize = 3;
-/// The actors in the order in which a capture passes them; what serves questions comes last.
-const PIPELINE: [&str; 8] =
-    ["intake", "extraction", "embedding", "indexing", "git", "delivery", "retrieval", "archiving"];
+/// The actors that work on no capture. They are shown after those of the stages.
+const OTHER_ACTORS: [&str; 3] = ["retrieval", "archiving", "learning"];
 /// How many failures are shown, and how old a final one may be.
 const FAILURES_MAX: usize = 3;
 const FAILURES_WITHIN: Duration = Duration::from_secs(7 * 24 * 60 * 60);
@@ -264,8 +263,8 @@ impl Status {
         }
         if let Some((pid, _, body)) = queue.last_report(WORKER_REPORT)?.filter(|_| self.is_running) {
             self.worker = serde_json::from_str(&body).ok().map(|mut report: WorkerReport| {
-                let place =
-                    |name: &str| PIPELINE.iter().position(|actor| *actor == name).unwrap_or(usize::MAX);
+                let shown = || Stage::ALL.into_iter().map(Stage::as_str).chain(OTHER_ACTORS);
+                let place = |name: &str| shown().position(|actor| actor == name).unwrap_or(usize::MAX);
                 report.actors.sort_by_key(|actor| place(&actor.name));
                 (pid, report)
             });
