@@ -24,6 +24,7 @@ use crate::context::Context;
 use crate::error::{CliError, MISSING, USAGE};
 use crate::output::{self, counted, thousands};
 use crate::output_file::{named, write_file};
+use crate::whole_number::whole_number;
 use crate::{lookup, pager};
 
 const AFTER: &str = "\
@@ -93,7 +94,7 @@ pub(crate) struct FilterArgs {
     #[arg(long, value_name = "WHEN")]
     until: Option<String>,
     /// Only of the last N days
-    #[arg(long, value_name = "N", conflicts_with = "since")]
+    #[arg(long, value_name = "N", conflicts_with = "since", value_parser = whole_number(0_u32..))]
     days: Option<u32>,
     /// Only with this branch checked out; feature/* for all that begin so
     #[arg(long, value_name = "B", add = clap_complete::ArgValueCompleter::new(completions::branches))]
@@ -144,8 +145,8 @@ impl FilterArgs {
 }
 
 /// Reads a number of results.
-pub(super) fn at_least_one() -> clap::builder::RangedU64ValueParser<usize> {
-    clap::builder::RangedU64ValueParser::new().range(1..)
+pub(super) fn at_least_one() -> impl clap::builder::TypedValueParser<Value = usize> {
+    whole_number(1..)
 }
 
 /// A folder that exists stands for its project; anything else is a project's name or key.
@@ -217,7 +218,7 @@ struct ContextArgs {
     )]
     project: String,
     /// How far back to look
-    #[arg(long, default_value_t = 30, value_name = "N")]
+    #[arg(long, default_value_t = 30, value_name = "N", value_parser = whole_number(0_u32..))]
     days: u32,
     /// How to print it
     #[arg(long, value_enum, default_value = "plain", value_name = "FORMAT")]

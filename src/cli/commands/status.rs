@@ -31,6 +31,7 @@ use crate::error::CliError;
 use crate::remote::open_repository;
 use crate::spawn::take_in_spooled;
 use crate::state_check::StateProblem;
+use crate::whole_number::whole_number;
 use crate::{extractor, output, pager, settings};
 
 /// The JSON Schema of what `--json` prints.
@@ -66,7 +67,7 @@ Examples:
 #[command(after_help = AFTER)]
 pub(crate) struct StatusArgs {
     /// How many captures to show, newest first [default: 10]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32))]
+    #[arg(long, value_name = "N", value_parser = whole_number(0_u32..))]
     limit: Option<u32>,
     /// Show all captures
     #[arg(long, conflicts_with = "limit")]
