@@ -25,7 +25,7 @@ fn until<T>(what: &str, mut poll: impl FnMut() -> Option<T>) -> T {
         }
         std::thread::yield_now();
     }
-    panic!("waited in vain: {what}");
+    panic!("did not happen in time: {what}");
 }
 
 #[test]
