@@ -68,8 +68,8 @@ pub struct Settings {
     /// The state folder of nugget, with a folder for each brain: sessions that ran in it are nugget's own calls of a
     /// language model.
     pub state: PathBuf,
-    /// How long a transcript that no hook announced must not have been written to: until its session has ended, it may
-    /// still turn out to be one with `NUGGET_DISABLE`.
+    /// A transcript that no hook announced is archived once it has not been written to for this long. A session that has
+    /// not ended may still turn out to be one with `NUGGET_DISABLE`.
     pub idle: Duration,
     /// Sessions that ended longer ago are deleted; `None` keeps all.
     pub retention: Option<Duration>,

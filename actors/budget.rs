@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use extract::{Ledger, LedgerError, Reserved, Spending};
+use extract::{LedgerError, ModelBudget, Reserved, Spending};
 use jiff::Timestamp;
 use llm::{Client, Usage};
 use queue::{Budget, CallCost, Claim, Queue, Reservation};
@@ -109,7 +109,7 @@ impl CaptureBudget {
     }
 }
 
-impl Ledger for CaptureBudget {
+impl ModelBudget for CaptureBudget {
     fn reserve(&self, estimate: &Spending) -> Result<Reserved, LedgerError> {
         let Jobs { queue, clock, .. } = &self.jobs;
         let estimate = call_cost(estimate);

@@ -1,7 +1,7 @@
 //! Judges what an archived session used of what it was shown.
 
 use archive::{Archive, ArchivedShown, Citation, MessageKind, Session, ShownMessage, ShownTool};
-use feedback::{Evidence, Judge, Outcome, Passage, ShownItem, Source};
+use feedback::{Evidence, Outcome, Passage, ShownItem, Source};
 use guard::Action;
 use index::Catalog;
 use jiff::Timestamp;
@@ -75,7 +75,7 @@ pub(crate) fn judge_session(
             together.iter().partition(|shown| shown.is_withheld);
         let items = told.iter().map(|shown| item(shown, archive, catalog)).collect::<Result<Vec<_>, _>>()?;
         let (before, after) = texts.around(from);
-        let judgements = Judge::default().judge(&items, &before, &after);
+        let judgements = feedback::judge(&items, &before, &after);
         let has_failed = |shown: &ArchivedShown| texts.has_failed(shown, from, &session.cwd, catalog);
         for (shown, judgement) in told.into_iter().zip(judgements) {
             citations.push(Citation {

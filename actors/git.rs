@@ -114,14 +114,14 @@ impl GitWorker {
         recreation.plan = Some(plan.clone());
         self.keep_as(claim, &recreation.found, &plan, &ProposalInput::Recreate(recreation.clone()))?;
         let Recreation { found, before, commit, .. } = recreation;
-        failpoint::here!("git-anew-after-keep");
+        failpoint::here!("git-rebuild-after-keep");
         // On a team's server it may have been made in another clone.
         if self.setup.is_server && planner.repository.tip(&before.branch)?.is_none() {
             planner.repository.propose(lock, &before.proposal()?)?;
         }
         match planner.repository.replace(lock, &plan.proposal()?, expected) {
             Ok(proposed) if proposed.outcome != git::Outcome::NothingNew => {
-                failpoint::here!("git-anew-before-advance");
+                failpoint::here!("git-rebuild-before-advance");
                 let branch = plan.branch_at(proposed);
                 let input = pipeline::encode(&ProposalInput::Planned { found, plan })?;
                 Ok(Step::NextOnBranch(Stage::Delivery, input, branch))

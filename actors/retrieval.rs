@@ -27,11 +27,11 @@ use crate::stage_actor::{StageMailbox, StageMessage};
 /// How long the question's vector may take, including the load of the model; after that the question is
 /// searched for by its words alone.
 const VECTOR_DEADLINE: Duration = Duration::from_secs(10);
-/// How long a merge may go unnoticed in what answers say about reviews: opening a repository takes longer
-/// than all else about them.
+/// How old the state of reviews in an answer may be. Reading it opens the repository, which takes longer than the rest of
+/// that work.
 const REVIEWS_CACHED_FOR: Duration = Duration::from_secs(1);
 
-/// How many memories are candidates: some of which are near any question.
+/// The largest number of memories that are candidates. Some memory is near any question, so a larger number adds noise.
 const MEMORIES_MAX: usize = 8;
 
 /// A question; a query without a vector is given one first.

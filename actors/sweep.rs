@@ -11,7 +11,9 @@ use std::time::{Duration, Instant};
 use brain::{BRAIN_YAML, Brain};
 use jiff::Timestamp;
 use knowledge::SessionId;
-use queue::{Announcement, KnownTranscripts, ORIGIN_SWEEP, Queue, TranscriptStamp, TranscriptStatus};
+use queue::{
+    Announcement, KnownTranscripts, ORIGIN_COMMAND, ORIGIN_SWEEP, Queue, TranscriptStamp, TranscriptStatus,
+};
 use serde::{Deserialize, Serialize};
 use transcript::{Exclude, FileStamp, Ignore};
 
@@ -243,7 +245,7 @@ fn carry_out(
     queue.skip_transcripts(&swept.skipped_for_good)?;
     queue.note_growth(&swept.grown)?;
     // The cap does not count what a person asks for by a command.
-    let origin = if scope == SweepScope::Automatic { ORIGIN_SWEEP } else { "command" };
+    let origin = if scope == SweepScope::Automatic { ORIGIN_SWEEP } else { ORIGIN_COMMAND };
     let found: Vec<(Announcement, TranscriptStamp)> = swept
         .queued
         .iter()

@@ -277,7 +277,7 @@ const ROWS: &[Row] = &[
             figure("resident memory at most", "/first_sync_mib_max", "MiB"),
             figure("database to transcripts", "/database_to_transcripts", "×"),
             figure("unchanged resync, p50", "/unchanged_resync/p50_ms", "ms"),
-            figure("one appended session, p50", "/appended_session/p50_ms", "ms"),
+            figure("one appended session found among all, p50", "/appended_session/p50_ms", "ms"),
             figure("`nugget search` by words, p50", "/search/p50_ms", "ms"),
             figure("p99", "/search/p99_ms", "ms"),
             figure("p50 to FTS5 alone", "/search_p50_to_fts5", "×"),

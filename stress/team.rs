@@ -384,7 +384,7 @@ impl Team {
                     let number = servers[server].number;
                     self.links[number].cut();
                     std::thread::sleep(LEASE + Duration::from_millis(1_500));
-                    self.links[number].mend(random.bool());
+                    self.links[number].restore(random.bool());
                     let begun = Instant::now();
                     while !self.is_ready(number)? {
                         ensure!(begun.elapsed() < RESTART_MAX, "server {number} is not ready after a cut");

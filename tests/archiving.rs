@@ -175,7 +175,7 @@ fn with_archiving_off_there_is_no_file() {
     let names: Vec<String> =
         names.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned()).collect();
     assert!(names.iter().all(|name| !name.contains("archive")), "{names:?}");
-    assert_eq!(machine.doctor(&[])["told"], "off (archive.enabled)");
+    assert_eq!(machine.doctor(&[])["message"], "off (archive.enabled)");
 }
 
 #[test]
@@ -201,7 +201,7 @@ fn excluded_declined_and_own_sessions_are_not_archived() {
     machine.archive_by_hook(&kept);
     assert_eq!(machine.archived(), ["kept"]);
     let check = machine.doctor(&[]);
-    assert_eq!(check["told"], "1 session kept; everything on disk is archived", "{check}");
+    assert_eq!(check["message"], "1 session kept; everything on disk is archived", "{check}");
 }
 
 #[test]
@@ -249,8 +249,8 @@ fn a_broken_archive_fails_no_capture_and_is_named() {
     assert_eq!(warnings, 1, "{}", machine.logs());
     let check = machine.doctor(&[]);
     assert_eq!(check["level"], "failure", "{check}");
-    assert!(check["told"].as_str().unwrap().contains("damaged"), "{check}");
-    assert!(check["mend"].as_str().unwrap().contains("archived again"), "{check}");
+    assert!(check["message"].as_str().unwrap().contains("damaged"), "{check}");
+    assert!(check["fix"].as_str().unwrap().contains("archived again"), "{check}");
     // As the fix says.
     fs::remove_file(machine.path()).unwrap();
     machine.archive_by_hook(&transcript);
@@ -270,7 +270,7 @@ fn a_newer_archive_is_left_alone_and_named() {
     let error = status["archive"]["error"].as_str().unwrap();
     assert!(error.contains("written by a newer nugget"), "{error}");
     let check = machine.doctor(&[]);
-    assert!(check["mend"].as_str().unwrap().contains("update nugget"), "{check}");
+    assert!(check["fix"].as_str().unwrap().contains("update nugget"), "{check}");
 }
 
 #[test]
@@ -317,17 +317,17 @@ fn doctor_says_what_the_client_is_about_to_delete() {
     let check = machine.doctor(&[]);
     let expected = "0 sessions kept; 2 of 2 on disk not archived yet; 1 session will be deleted by Claude Code within 7 days \
 (cleanupPeriodDays is 30), 1 not archived yet";
-    assert_eq!((&check["level"], &check["told"]), (&json!("warning"), &json!(expected)));
-    assert_eq!(check["mend"], "nugget sessions sync");
+    assert_eq!((&check["level"], &check["message"]), (&json!("warning"), &json!(expected)));
+    assert_eq!(check["fix"], "nugget sessions sync");
     machine.archive_by_hook(&new);
     fs::write(root.join("client/settings.json"), r#"{ "cleanupPeriodDays": 5 }"#).unwrap();
     let check = machine.doctor(&[]);
     let expected = "2 sessions kept; everything on disk is archived; 2 sessions will be deleted by Claude Code within 7 days \
 (cleanupPeriodDays is 5), all of them are archived";
-    assert_eq!((&check["level"], &check["told"]), (&json!("ok"), &json!(expected)));
+    assert_eq!((&check["level"], &check["message"]), (&json!("ok"), &json!(expected)));
     machine.sandbox.ok(["sessions", "forget", "old"]);
     let check = machine.doctor(&[]);
-    let told = check["told"].as_str().unwrap();
+    let told = check["message"].as_str().unwrap();
     let expected = "1 archived, 1 left out (excluded, forgotten or empty), 0 not archived yet";
     assert!(told.ends_with(expected), "{told}");
 }

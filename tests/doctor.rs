@@ -151,7 +151,7 @@ fn a_token_is_found_and_its_source_is_named() {
             command.env("NUGGET_GITHUB_API", api.api_url());
             prepare(command);
         });
-        let message = checks["token"]["told"].as_str().unwrap();
+        let message = checks["token"]["message"].as_str().unwrap();
         assert!(message.contains(wanted), "{wanted}: {message}");
         let is_found = !wanted.starts_with("none");
         assert_eq!(checks["token"]["level"] == "ok", is_found, "{message}");
@@ -188,7 +188,7 @@ fn a_token_is_sent_only_to_its_own_host() {
         command.env("GIT_CONFIG_GLOBAL", "/dev/null").env("GIT_CONFIG_NOSYSTEM", "1");
         command.env("GITHUB_TOKEN", TOKEN).env("GH_TOKEN", TOKEN);
     });
-    assert_eq!(checks["token"]["told"], "not needed: the remote is not on GitHub");
+    assert_eq!(checks["token"]["message"], "not needed: the remote is not on GitHub");
     assert_eq!(checks["remote"]["level"], "failure", "{}", checks["remote"]);
     assert_eq!(api.log(), [""; 0]);
     // A value that cannot be a token is not sent at all.
@@ -196,7 +196,7 @@ fn a_token_is_sent_only_to_its_own_host() {
         command.env("NUGGET_GITHUB_API", api.api_url()).env("GITHUB_TOKEN", "two words");
     });
     assert_eq!(code, Some(1));
-    assert_eq!(checks["token"]["told"], "the value of GITHUB_TOKEN cannot be a token");
+    assert_eq!(checks["token"]["message"], "the value of GITHUB_TOKEN cannot be a token");
     assert_eq!(api.log(), [""; 0]);
 }
 
@@ -210,8 +210,8 @@ fn each_github_failure_has_its_own_line() {
     };
     let line = |checks: &BTreeMap<String, Value>, name: &str| {
         let check = &checks[name];
-        let fix = check["mend"].as_str().unwrap_or_default();
-        format!("{} {} {fix}", check["level"].as_str().unwrap(), check["told"].as_str().unwrap())
+        let fix = check["fix"].as_str().unwrap_or_default();
+        format!("{} {} {fix}", check["level"].as_str().unwrap(), check["message"].as_str().unwrap())
     };
     let check = |name: &str, wanted: &[&str]| {
         let (_, checks) = run_doctor();
@@ -291,9 +291,11 @@ fn every_broken_part_gives_a_line_and_never_a_crash() {
         assert_eq!(code, Some(i32::from(wanted == "failure")), "{at} {name}: {checks:#?}");
         if at == 3 {
             let restore = format!("git -C {} checkout main -- brain.yaml", brain.display());
-            assert_eq!(checks[name]["mend"], restore);
+            assert_eq!(checks[name]["fix"], restore);
         }
-        assert!(wanted == "warning" || name == "queue" || !checks[name]["told"].as_str().unwrap().is_empty());
+        assert!(
+            wanted == "warning" || name == "queue" || !checks[name]["message"].as_str().unwrap().is_empty()
+        );
         let of_brain = ["branch", "index"];
         for expected in NAMES {
             assert!(
@@ -312,7 +314,7 @@ fn an_outdated_git_is_reported() {
         command.arg("--offline").env("PATH", &path);
     });
     assert_eq!(code, Some(1));
-    assert_eq!(checks["git"]["told"], "2.20.1 is too old");
+    assert_eq!(checks["git"]["message"], "2.20.1 is too old");
 }
 
 #[test]
@@ -327,8 +329,8 @@ fn stuck_and_failed_captures_are_reported() {
             command.arg("--offline");
         });
         let check = &checks["queue"];
-        assert_eq!(check["level"], if check["mend"].is_null() { "ok" } else { "warning" });
-        format!("{} {}", check["told"].as_str().unwrap(), check["mend"].as_str().unwrap_or_default())
+        assert_eq!(check["level"], if check["fix"].is_null() { "ok" } else { "warning" });
+        format!("{} {}", check["message"].as_str().unwrap(), check["fix"].as_str().unwrap_or_default())
     };
     assert_eq!(check_text(), "0 waiting, 0 done ");
     let queue = Queue::open(&path).unwrap();
@@ -360,7 +362,7 @@ fn a_server_that_the_client_skips_is_named() {
     };
     let known = check();
     assert_eq!(known["level"], "ok");
-    let told = known["told"].as_str().unwrap();
+    let told = known["message"].as_str().unwrap();
     let tokens = told.split_once("about ").and_then(|(_, rest)| rest.split_once(" tokens in every session"));
     let tokens: usize = tokens.unwrap_or_else(|| panic!("{told}")).0.parse().unwrap();
     assert!((100..400).contains(&tokens), "{told}");
@@ -373,8 +375,8 @@ fn a_server_that_the_client_skips_is_named() {
     remember("plugin:nugget:nugget", 5);
     let skipped = check();
     assert_eq!(skipped["level"], "warning", "{skipped}");
-    assert!(skipped["told"].as_str().unwrap().contains("skips it"), "{skipped}");
-    assert!(skipped["mend"].as_str().unwrap().contains(cache.to_str().unwrap()), "{skipped}");
+    assert!(skipped["message"].as_str().unwrap().contains("skips it"), "{skipped}");
+    assert!(skipped["fix"].as_str().unwrap().contains(cache.to_str().unwrap()), "{skipped}");
     for (name, minutes_ago) in [("plugin:nugget:nugget", 16), ("plugin:other:other", 5)] {
         remember(name, minutes_ago);
         assert_eq!(check()["level"], "ok", "{name} {minutes_ago}");
@@ -399,9 +401,9 @@ fn a_stored_session_that_cannot_be_read_is_named() {
         });
         let check = &checks["spool"];
         assert_eq!(check["level"], "warning");
-        let told = check["told"].as_str().unwrap();
+        let told = check["message"].as_str().unwrap();
         assert!(told.contains("pipe.json") && told.contains("torn."), "{told}");
-        assert!(check["mend"].as_str().unwrap().contains("nugget sync"), "{check}");
+        assert!(check["fix"].as_str().unwrap().contains("nugget sync"), "{check}");
     }
     assert!(places.spool().join("torn.bad").is_file());
 }
@@ -414,5 +416,5 @@ fn a_file_that_is_no_unit_is_a_warning() {
     sandbox.ok(["index"]);
     let (_, checks) = doctor(&sandbox, |_| ());
     assert_eq!(checks["index"]["level"], "warning", "{}", checks["index"]);
-    assert!(checks["index"]["told"].as_str().unwrap().contains("1 file"), "{}", checks["index"]);
+    assert!(checks["index"]["message"].as_str().unwrap().contains("1 file"), "{}", checks["index"]);
 }

@@ -277,7 +277,7 @@ fn a_server_that_does_not_run_is_waited_for_with_a_hint_until_it_runs() {
     assert_eq!((capture()["attempts"].as_u64(), machine.calls().len()), (Some(0), 0), "a wait is no attempt");
     let check = machine.check("model server").unwrap();
     assert_eq!(
-        (&check["level"], &check["mend"]),
+        (&check["level"], &check["fix"]),
         (&json!("warning"), &json!("start it, or set `model.url`")),
         "{check}"
     );
@@ -316,10 +316,10 @@ fn a_model_that_the_server_does_not_have_fails_with_those_that_it_has() {
     assert!(reason.contains("has no model `llama9:70b`; set `model.name` to one that it has: "), "{reason}");
     assert!(reason.contains("qwen3:8b, gemma3:4b") && api.requests().is_empty(), "{reason}");
     let check = machine.check("model server").unwrap();
-    assert!(check["mend"].as_str().unwrap().contains("qwen3:8b, gemma3:4b"), "{check}");
+    assert!(check["fix"].as_str().unwrap().contains("qwen3:8b, gemma3:4b"), "{check}");
     let right = Machine::with_model(&api.url).check("model server").unwrap();
     assert_eq!(
-        (&right["level"], &right["told"]),
+        (&right["level"], &right["message"]),
         (&json!("ok"), &json!(format!("{} has qwen3:8b", api.url)))
     );
 }
@@ -494,10 +494,10 @@ fn doctor_finds_a_running_server_and_says_what_to_set() {
     wait_until("the server is found", || machine.check("model server").is_some());
     let check = machine.check("model server").unwrap();
     assert_eq!(check["level"], "ok");
-    let told = check["told"].as_str().unwrap();
+    let told = check["message"].as_str().unwrap();
     assert!(told.starts_with(&format!("Ollama runs at {} and could read sessions", api.url)), "{told}");
     assert!(told.ends_with("with qwen3:8b, gemma3:4b"), "{told}");
-    let fix = check["mend"].as_str().unwrap();
+    let fix = check["fix"].as_str().unwrap();
     assert_eq!(
         fix,
         format!(
@@ -517,7 +517,7 @@ fn doctor_finds_a_running_server_and_says_what_to_set() {
     let capture = machine.capture(SAID);
     assert!(machine.branch_diff(&capture).contains("source: openai-compatible"), "{capture}");
     let check = machine.check("model server").unwrap();
-    assert_eq!(check["told"], format!("{} has qwen3:8b", api.url));
+    assert_eq!(check["message"], format!("{} has qwen3:8b", api.url));
     assert!(
         api.heads().iter().all(|(path, _)| path == "GET /v1/models" || path == "POST /v1/chat/completions")
     );
@@ -538,14 +538,14 @@ fn doctor_looks_for_no_server_where_a_model_is_set_up_or_rules_are_chosen() {
         .set("NUGGET_MODEL_URL", &api.url)
         .set("OLLAMA_HOST", &api.url);
     wait_until("the server is found", || {
-        unnamed.check("model server").unwrap()["mend"] == "nugget config set model.name qwen3:8b"
+        unnamed.check("model server").unwrap()["fix"] == "nugget config set model.name qwen3:8b"
     });
 }
 
 #[test]
 fn doctor_names_who_reads_sessions_and_why() {
     let reader = |machine: &Machine| {
-        let told = machine.check("model").unwrap()["told"].as_str().unwrap().to_owned();
+        let told = machine.check("model").unwrap()["message"].as_str().unwrap().to_owned();
         told.split_once("; sessions are read by ").unwrap().1.to_owned()
     };
     let machine = || Machine { sandbox: Sandbox::with_brain(), variables: Vec::new() };

@@ -494,7 +494,7 @@ fn a_session_of_codex_is_counted_by_doctor_and_has_no_invented_price() {
         let output = sandbox.run(["doctor", "--offline", "--json"]);
         let report: Value = serde_json::from_slice(&output.stdout).unwrap();
         let mut checks = report["checks"].as_array().unwrap().iter();
-        checks.find(|check| check["name"] == "archive").unwrap()["told"].as_str().unwrap().to_owned()
+        checks.find(|check| check["name"] == "archive").unwrap()["message"].as_str().unwrap().to_owned()
     };
     let told = doctor();
     assert_eq!(

@@ -241,10 +241,10 @@ fn only_a_clone_is_logged_in_and_doctor_says_what_the_token_lacks() {
         checks.iter().find(|check| check["name"] == name).unwrap().clone()
     };
     assert_eq!(check("server")["level"], "failure", "{}", check("server"));
-    assert!(check("server")["told"].as_str().unwrap().contains("lacks the scope capture"));
+    assert!(check("server")["message"].as_str().unwrap().contains("lacks the scope capture"));
     let status = sandbox.ok(["status"]);
     assert!(status.contains(&format!("server    {url} (brain payments)")), "{status}");
-    assert!(!check("model")["told"].as_str().unwrap().contains("nothing leaves"), "{}", check("model"));
+    assert!(!check("model")["message"].as_str().unwrap().contains("nothing leaves"), "{}", check("model"));
 }
 
 #[test]

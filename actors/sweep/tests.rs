@@ -132,7 +132,7 @@ fn lines_that_the_client_writes_after_its_hooks_are_no_reason_to_capture_again()
         &format!("{}{bookkeeping}", text.replace("hello", "a longer word, in another line\\n").repeat(3)),
         20,
     );
-    assert_eq!(sessions(&fixture.sweep()), ["a"], "written anew: what was read did not end here");
+    assert_eq!(sessions(&fixture.sweep()), ["a"], "rewritten: what was read did not end here");
 }
 
 #[test]

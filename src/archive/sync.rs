@@ -47,8 +47,6 @@ pub struct SyncSettings<'a> {
     pub state: PathBuf,
     /// Whether the session of a transcript ran with `NUGGET_DISABLE`.
     pub is_declined: &'a (dyn Fn(&Path) -> bool + Sync),
-    /// Only these transcripts, by their canonical paths; `None` for all that the sources list.
-    pub only: Option<Vec<PathBuf>>,
     /// Read everything again, also what has not changed. Nothing is doubled by it.
     pub again: bool,
     /// About how many bytes of a tool's output are kept, head and tail.
@@ -70,7 +68,6 @@ impl SyncSettings<'_> {
             exclude: Exclude::default(),
             state: state.into(),
             is_declined: &|_| false,
-            only: None,
             again: false,
             output_bytes_max: OUTPUT_BYTES_MAX,
             threads: 0,
@@ -260,15 +257,9 @@ fn plan<'a>(
     summary: &mut SyncSummary,
 ) -> Result<Vec<Task<'a>>, Error> {
     let mut known = known_files(connection)?;
-    let only: Option<BTreeSet<&Path>> =
-        settings.only.as_ref().map(|only| only.iter().map(PathBuf::as_path).collect());
     let mut tasks = Vec::new();
     for &source in sources {
-        let found = match &only {
-            Some(only) => only.iter().filter_map(|path| stamp(path)).collect(),
-            None => source.discover(),
-        };
-        for stamp in found {
+        for stamp in source.discover() {
             summary.found += 1;
             let known = known.remove(stamp.path.to_string_lossy().as_ref());
             let skipped = known.as_ref().and_then(|known| known.skipped.as_deref());
@@ -294,11 +285,6 @@ fn plan<'a>(
     }
     tasks.sort_by(|a, b| (a.stamp.modified_ms, &a.stamp.path).cmp(&(b.stamp.modified_ms, &b.stamp.path)));
     Ok(tasks)
-}
-
-fn stamp(path: &Path) -> Option<FileStamp> {
-    let metadata = std::fs::metadata(path).ok()?;
-    metadata.is_file().then(|| FileStamp::from_metadata(path.to_owned(), &metadata))
 }
 
 fn count_skipped(summary: &mut SyncSummary, why: &str) {

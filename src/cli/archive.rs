@@ -38,6 +38,11 @@ pub(crate) fn other_source() -> Codex {
     Codex::new(Codex::client_folder().into_iter().collect())
 }
 
+/// The names of the clients whose transcripts are archived.
+pub(crate) fn source_names() -> [&'static str; 2] {
+    [ClaudeCode::new(Vec::new()).name(), Codex::new(Vec::new()).name()]
+}
+
 /// What is archived, and where, whether or not sessions are archived. [`Settings::sync_settings`] gives those of a sync
 /// by a command; sessions that ran with `NUGGET_DISABLE` are known to [`actors::archiving::QueuedSessions`].
 pub(crate) fn sync_settings(config: &Config) -> Settings {

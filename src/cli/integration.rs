@@ -628,7 +628,7 @@ fn make_parent(path: &Path) -> Result<(), CliError> {
 
 fn failed(what: &str, path: &Path, error: &io::Error) -> CliError {
     CliError::new(format!("failed to {what} {}: {error}", path.display()))
-        .hint("mend that, then run the command again; what was done so far is recorded")
+        .hint("fix that, then run the command again; what was done so far is recorded")
 }
 
 pub(crate) fn invalid_file(path: &Path, error: &json_edit::Error) -> CliError {

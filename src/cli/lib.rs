@@ -46,6 +46,7 @@ mod unit_change;
 mod unit_files;
 mod usage;
 mod waiting;
+mod whole_number;
 
 use std::collections::HashMap;
 use std::ffi::OsString;

@@ -266,11 +266,13 @@ pub(crate) enum TooWide {
     Keep,
 }
 
-/// The narrowest columns that a table is cut to: while its titles are whole, before they get less than a third of the
-/// width (the short id of a session is not cut), before they get less than the last constant, and the last column.
+/// The narrowest that a column is cut to, so that the last one is whole.
 const COLUMN_SOFT_MIN: usize = 12;
+/// The narrowest that a column is cut to, so that a third of the width is left for the last one: a session's short id fits.
 const COLUMN_MIN: usize = 8;
+/// The narrowest that a column is cut to, so that [`LAST_MIN`] is left for the last one.
 const COLUMN_LEAST: usize = 4;
+/// The narrowest that the last column is cut to.
 const LAST_MIN: usize = 10;
 
 /// Lays out a table, of which the first row is the head: columns as wide as their content, two spaces apart. If that is

@@ -11,7 +11,7 @@ use crate::error::CliError;
 /// With less free space neither the queue nor the index can be written.
 const FREE_BYTES_MIN: u64 = 1 << 20;
 
-/// What is wrong with the brain's repository or state folder, and how to mend it.
+/// What is wrong with the brain's repository or state folder, and how to fix it.
 pub(crate) struct StateProblem {
     pub(crate) message: String,
     pub(crate) fix: String,

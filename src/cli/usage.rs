@@ -1,6 +1,8 @@
 //! Errors of a command line in a person's words: what is wrong with it, and what to type instead.
 
+use std::error::Error as _;
 use std::ffi::OsString;
+use std::num::{IntErrorKind, ParseIntError};
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
@@ -143,17 +145,11 @@ pub(crate) fn explain(
         ErrorKind::InvalidValue | ErrorKind::ValueValidation => {
             let value = text(ContextKind::InvalidValue).unwrap_or_default();
             let allowed = texts(ContextKind::ValidValue);
-            let why = std::error::Error::source(error).map(|source| match source.to_string() {
-                parsing if parsing.contains("digit") => ": it is not a whole number".to_owned(),
-                parsing if parsing.contains("too large") => ": it is too large".to_owned(),
-                other => {
-                    match other.split_once(" is not in ").and_then(|(_, range)| range.split_once("..")) {
-                        Some((least, most)) => match most.strip_prefix('=') {
-                            Some(most) => format!(": it must be from {least} to {most}"),
-                            None => format!(": it must be at least {least}"),
-                        },
-                        None => format!(": {other}"),
-                    }
+            let why = error.source().map(|source| {
+                match source.downcast_ref::<ParseIntError>().map(ParseIntError::kind) {
+                    Some(IntErrorKind::PosOverflow) => ": it is too large".to_owned(),
+                    Some(_) => ": it is not a whole number".to_owned(),
+                    None => format!(": {source}"),
                 }
             });
             let why = why.unwrap_or_default();

@@ -28,7 +28,7 @@ pub enum Reserved {
 /// Accounts for the model calls of one capture.
 ///
 /// The methods may block for as long as a database does.
-pub trait Ledger: Send + Sync {
+pub trait ModelBudget: Send + Sync {
     /// Reserves the most that a call may cost, before it is made.
     ///
     /// A reservation that is neither settled nor released counts as spent, because the process may have died after
@@ -65,9 +65,9 @@ pub trait Ledger: Send + Sync {
 
 /// Grants every call and saves no answer; for dry runs.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct NoLedger;
+pub struct Unlimited;
 
-impl Ledger for NoLedger {
+impl ModelBudget for Unlimited {
     fn reserve(&self, _: &Spending) -> Result<Reserved, LedgerError> {
         Ok(Reserved::Granted(0))
     }

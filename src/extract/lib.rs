@@ -54,7 +54,7 @@ pub use claude_code::ClaudeCode;
 pub use fallback::FallbackExtractor;
 pub use heuristic::{HeuristicExtractor, ScoredCandidate, find_choices, score_candidates};
 pub use injection::find_injection;
-pub use ledger::{Ledger, LedgerError, NoLedger, Reserved, Spending};
+pub use ledger::{LedgerError, ModelBudget, Reserved, Spending, Unlimited};
 pub use model_api::ModelApi;
 pub use model_extractor::{
     Backend, BackendAnswer, BackendError, Cost, Limits, ModelExtractor, Question, build_questions,
@@ -81,11 +81,11 @@ pub trait Extractor: Send + Sync {
 
 /// What an extractor needs besides the conversation.
 ///
-/// The default is an empty brain and [`NoLedger`].
+/// The default is an empty brain and [`Unlimited`].
 #[derive(Clone)]
 pub struct ExtractionContext {
     /// Accounts for model calls and saves their answers.
-    pub ledger: Arc<dyn Ledger>,
+    pub ledger: Arc<dyn ModelBudget>,
     /// What the brain has already.
     pub known: Known,
     /// The time since this capture was first tried.
@@ -94,7 +94,7 @@ pub struct ExtractionContext {
 
 impl Default for ExtractionContext {
     fn default() -> Self {
-        Self { ledger: Arc::new(NoLedger), known: Known::default(), waited: Duration::ZERO }
+        Self { ledger: Arc::new(Unlimited), known: Known::default(), waited: Duration::ZERO }
     }
 }
 

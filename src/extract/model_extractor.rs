@@ -16,7 +16,7 @@ use transcript::redact::redact;
 
 use crate::condense::{Condensed, Part, estimate_tokens};
 use crate::filter::{self, reject};
-use crate::ledger::{Ledger, LedgerError, Reserved, Spending};
+use crate::ledger::{LedgerError, ModelBudget, Reserved, Spending};
 use crate::parse::{self, ParsedAnswer};
 use crate::prompt::{self, AlsoAsked};
 use crate::{Error, Extraction, ExtractionContext, Known};
@@ -464,7 +464,7 @@ fn question_digest(backend: &dyn Backend, question: &Question) -> String {
 /// Uses the ledger on a blocking thread.
 async fn with_ledger<T: Send + 'static>(
     context: &ExtractionContext,
-    work: impl FnOnce(&dyn Ledger) -> Result<T, LedgerError> + Send + 'static,
+    work: impl FnOnce(&dyn ModelBudget) -> Result<T, LedgerError> + Send + 'static,
 ) -> Result<T, Error> {
     let ledger = Arc::clone(&context.ledger);
     match tokio::task::spawn_blocking(move || work(&*ledger)).await {

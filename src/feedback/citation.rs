@@ -130,47 +130,34 @@ pub struct Judgement {
     pub evidence: Vec<Evidence>,
 }
 
-/// Judges with the words that are common where it runs.
-#[derive(Clone, Debug, Default)]
-pub struct Judge {
-    common: HashSet<String>,
+/// What became of each item. `shown` are all items shown together, `before` is all of the session's text before, without
+/// the items themselves, and `after` all of it afterwards, in order.
+pub fn judge(shown: &[ShownItem], before: &[&str], after: &[Passage<'_>]) -> Vec<Judgement> {
+    let session = Session::new(before, after);
+    let judge_item = |at: usize| {
+        let others = shown.iter().enumerate().filter(|(other, _)| *other != at).map(|(_, item)| item);
+        let mut evidence = Vec::new();
+        session.find_names(&shown[at], shown, &mut evidence);
+        session.find_commands(&shown[at], &mut evidence);
+        session.find_identifiers(&shown[at], others.clone(), &mut evidence);
+        session.find_sentences(&shown[at], others, &mut evidence);
+        let is_against =
+            |found: &Evidence| matches!(found, Evidence::Disputed(_) | Evidence::WarnedCommand(_));
+        let outcome = if evidence.iter().any(is_against) {
+            evidence.retain(is_against);
+            Outcome::Contradicted
+        } else if evidence.is_empty() {
+            Outcome::Ignored
+        } else {
+            Outcome::Used
+        };
+        Judgement { outcome, evidence }
+    };
+    (0..shown.len()).map(judge_item).collect()
 }
 
-impl Judge {
-    /// With words that are no evidence here, besides those common everywhere: those of many other sessions, for example.
-    pub fn with_common_words<'a>(words: impl IntoIterator<Item = &'a str>) -> Self {
-        Self { common: words.into_iter().flat_map(words_of).collect() }
-    }
-
-    /// What became of each item. `shown` are all items shown together, `before` is all of the session's text before, without
-    /// the items themselves, and `after` all of it afterwards, in order.
-    pub fn judge(&self, shown: &[ShownItem], before: &[&str], after: &[Passage<'_>]) -> Vec<Judgement> {
-        let session = Session::new(before, after);
-        let judge = |at: usize| {
-            let others = shown.iter().enumerate().filter(|(other, _)| *other != at).map(|(_, item)| item);
-            let mut evidence = Vec::new();
-            session.find_names(&shown[at], shown, &mut evidence);
-            session.find_commands(&shown[at], &mut evidence);
-            session.find_identifiers(self, &shown[at], others.clone(), &mut evidence);
-            session.find_sentences(self, &shown[at], others, &mut evidence);
-            let is_against =
-                |found: &Evidence| matches!(found, Evidence::Disputed(_) | Evidence::WarnedCommand(_));
-            let outcome = if evidence.iter().any(is_against) {
-                evidence.retain(is_against);
-                Outcome::Contradicted
-            } else if evidence.is_empty() {
-                Outcome::Ignored
-            } else {
-                Outcome::Used
-            };
-            Judgement { outcome, evidence }
-        };
-        (0..shown.len()).map(judge).collect()
-    }
-
-    fn is_common(&self, word: &str) -> bool {
-        is_stop_word(word) || COMMON.contains(word) || self.common.contains(word)
-    }
+fn is_common(word: &str) -> bool {
+    is_stop_word(word) || COMMON.contains(word)
 }
 
 /// A session's texts, read once.
@@ -291,7 +278,6 @@ impl<'a> Session<'a> {
 
     fn find_identifiers<'s>(
         &self,
-        judge: &Judge,
         item: &ShownItem,
         others: impl Iterator<Item = &'s ShownItem> + Clone,
         evidence: &mut Vec<Evidence>,
@@ -302,7 +288,7 @@ impl<'a> Session<'a> {
             let is_shared = others
                 .clone()
                 .any(|other| other.identifiers.iter().any(|theirs| theirs.eq_ignore_ascii_case(&identifier)));
-            if is_shared || COMMON.contains(identifier.as_str()) || judge.common.contains(&identifier) {
+            if is_shared || COMMON.contains(identifier.as_str()) {
                 continue;
             }
             let passage = self.after.iter().find(|passage| contains_bounded(&passage.lower, &identifier));
@@ -311,7 +297,7 @@ impl<'a> Session<'a> {
                 continue;
             };
             if found.insert(identifier.clone()) {
-                let is_new = |word: &String| !judge.is_common(word) && !self.is_known_word(word, passage);
+                let is_new = |word: &String| !is_common(word) && !self.is_known_word(word, passage);
                 let pieces = words_of(&identifier).filter(|word| word.len() >= 3).filter(is_new).count();
                 // Files are touched for many reasons.
                 let is_file = identifier.contains('/') || has_extension(&identifier);
@@ -326,7 +312,6 @@ impl<'a> Session<'a> {
 
     fn find_sentences<'s>(
         &self,
-        judge: &Judge,
         item: &ShownItem,
         others: impl Iterator<Item = &'s ShownItem>,
         evidence: &mut Vec<Evidence>,
@@ -335,7 +320,7 @@ impl<'a> Session<'a> {
             others.flat_map(|other| &other.sentences).flat_map(|sentence| words_of(sentence)).collect();
         for sentence in &item.sentences {
             let telling: HashSet<String> = words_of(sentence)
-                .filter(|word| word.len() >= 3 && !judge.is_common(word) && !shared.contains(word))
+                .filter(|word| word.len() >= 3 && !is_common(word) && !shared.contains(word))
                 .collect();
             for passage in &self.after {
                 let mut rare: Vec<&String> = telling.iter().collect();
@@ -604,7 +589,7 @@ mod tests {
                 .collect();
             let before: Vec<&str> = self.before.iter().map(String::as_str).collect();
             let after = self.after.iter().map(|(source, text)| passage(source, text));
-            Judge::default().judge(&shown, &before, &after.collect::<Vec<_>>())
+            judge(&shown, &before, &after.collect::<Vec<_>>())
         }
     }
 
@@ -646,7 +631,7 @@ mod tests {
     fn one(item: &str, before: &str, after: &[(&str, &str)]) -> Judgement {
         let shown = ShownItem::from_markdown("unit-1-of-2", Some(1), item);
         let after: Vec<Passage<'_>> = after.iter().map(|(source, text)| passage(source, text)).collect();
-        Judge::default().judge(&[shown], &[before], &after).remove(0)
+        judge(&[shown], &[before], &after).remove(0)
     }
 
     #[test]
@@ -723,16 +708,6 @@ mod tests {
     }
 
     #[test]
-    fn words_common_here_are_no_evidence() {
-        let item =
-            [ShownItem::from_markdown("u", None, "Kubelet evicts pods when the ephemeral volume fills.")];
-        let after = [passage("assistant", "The kubelet evicts a pod whose ephemeral volume is full.")];
-        assert_eq!(Judge::default().judge(&item, &[], &after)[0].outcome, Outcome::Used);
-        let here = Judge::with_common_words(["kubelet", "evicts", "pods", "volumes"]);
-        assert_eq!(here.judge(&item, &[], &after)[0].outcome, Outcome::Ignored);
-    }
-
-    #[test]
     fn odd_texts_give_an_answer() {
         for text in ["", "```", "`", "[1", "ß… 🦀 `", "---\n", "é. ü! 中? 。", "&&;|", "\u{0}"] {
             let found = one(
@@ -742,6 +717,6 @@ mod tests {
             );
             assert_eq!(found.outcome, Outcome::Ignored, "{text:?}");
         }
-        assert!(Judge::default().judge(&[], &[], &[]).is_empty());
+        assert!(judge(&[], &[], &[]).is_empty());
     }
 }

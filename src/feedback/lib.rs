@@ -48,7 +48,7 @@ pub mod receipts;
 pub mod sampling;
 mod weights;
 
-pub use citation::{Evidence, Judge, Judgement, Passage, ShownItem, Source};
+pub use citation::{Evidence, Judgement, Passage, ShownItem, Source, judge};
 pub use estimate::{Choice, Estimate, Gate, Reason, Verdict, choose};
 pub use example::{Candidate, Example, ExampleError, Outcome, Shown};
 pub use interval::Interval;

@@ -15,14 +15,12 @@ pub struct Draw {
     /// The probability that the draw shows it at any rank, which the off-policy estimate divides by. 1 without
     /// exploration.
     pub propensity: f64,
-    /// The probability that the draw shows it at this rank. 1 without exploration.
-    pub rank_propensity: f64,
 }
 
 /// The best `shown_max` by score; of equals the earlier.
 pub fn best(scores: &[f64], shown_max: usize) -> Vec<Draw> {
     let order = descending(scores).into_iter().take(shown_max);
-    order.map(|candidate| Draw { candidate, propensity: 1.0, rank_propensity: 1.0 }).collect()
+    order.map(|candidate| Draw { candidate, propensity: 1.0 }).collect()
 }
 
 /// Draws `shown_max` of the candidates. A temperature of 0, or one that is no positive number, explores nothing.
@@ -34,16 +32,10 @@ pub fn explore(scores: &[f64], shown_max: usize, temperature: f64, seed: u64) ->
     let probabilities = rank_probabilities(&logits, shown_max);
     draw(&logits, shown_max, seed)
         .into_iter()
-        .enumerate()
-        .map(|(rank, candidate)| {
-            let by_rank = &probabilities[candidate];
-            let propensity =
-                if shown_max >= scores.len() { 1.0 } else { by_rank.iter().sum::<f64>().min(1.0) };
-            Draw {
-                candidate,
-                propensity: propensity.max(f64::MIN_POSITIVE),
-                rank_propensity: by_rank[rank].clamp(f64::MIN_POSITIVE, 1.0),
-            }
+        .map(|candidate| {
+            let sum = probabilities[candidate].iter().sum::<f64>();
+            let propensity = if shown_max >= scores.len() { 1.0 } else { sum.min(1.0) };
+            Draw { candidate, propensity: propensity.max(f64::MIN_POSITIVE) }
         })
         .collect()
 }
@@ -201,9 +193,8 @@ mod tests {
             }
         }
         let draws = explore(&scores, 3, 0.25, 5);
-        for (rank, draw) in draws.iter().enumerate() {
-            let by_rank = &probabilities[draw.candidate];
-            assert_eq!((draw.rank_propensity, draw.propensity), (by_rank[rank], by_rank.iter().sum()));
+        for draw in draws {
+            assert_eq!(draw.propensity, probabilities[draw.candidate].iter().sum::<f64>());
         }
         assert!(explore(&scores, 7, 0.25, 5).iter().all(|draw| draw.propensity == 1.0));
     }
@@ -216,7 +207,6 @@ mod tests {
             let scores: Vec<f64> = (0..random.usize(1..9)).map(|_| hostile[random.usize(..8)]).collect();
             for draw in explore(&scores, 3, [1e-300, 0.5, 1e300][random.usize(..3)], seed) {
                 assert!(draw.propensity > 0.0 && draw.propensity <= 1.0, "{scores:?} {draw:?}");
-                assert!(draw.rank_propensity > 0.0 && draw.rank_propensity <= 1.0, "{scores:?} {draw:?}");
             }
         }
     }

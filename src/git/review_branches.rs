@@ -50,9 +50,9 @@ impl Repository {
         Ok(pending)
     }
 
-    /// Whether the default branch, local or remote, has all changes of a branch: it contains the branch's commits,
-    /// or, as after a squashed or rebased merge, has each file that the branch adds, as it is or, if that is one commit,
-    /// edited ([`is_edited_copy`]), the branch's content of each file that it edits, and none that it removes.
+    /// True if the default branch, local or remote, contains the branch's commits. Also true after a squash or rebase:
+    /// each added file is there, as proposed or, if the branch is one commit, edited ([`is_edited_copy`]); each edited
+    /// file has the branch's content; each removed file is gone.
     ///
     /// # Errors
     /// [`Error::NoSuchBranch`], those of [`default_branch`](Self::default_branch), and when history

@@ -277,7 +277,7 @@ impl FactStore {
     ///
     /// A similarity is normally distributed with variance σ² = 1/(2·dimension) about the mean
     /// μ = 1/√facts for the right value, 0 for a wrong one. The ratio of the two likelihoods is
-    /// e^(μ·similarity/σ²) times a constant, hence the temperature σ²/μ.
+    /// e^(μ·similarity/σ²) times a constant, so the temperature is σ²/μ.
     fn temperature(&self, superposed: usize) -> f64 {
         (superposed as f64).sqrt() / (2.0 * self.layout.dimension as f64)
     }

@@ -29,8 +29,8 @@
 //!
 //! # Differences from NeoVertex1/nuggets
 //!
-//! The design is that of the program nuggets. `compare/` and the examples `accuracy`, `seed_order` and
-//! `seed_keys` measure both on the same data. On purpose these differ:
+//! The design is that of the program nuggets. `stress/holographic` measures both on the same data, and
+//! `docs/notes.md` has the results. On purpose these differ:
 //!
 //! - **Seeds.** There a vector's seed is the first four bytes of its token, so that all words of a
 //!   title have one vector. Here it is the whole token.

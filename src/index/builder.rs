@@ -355,7 +355,7 @@ fn find_work(
     Ok(work)
 }
 
-/// `packed_row_max`: the last row of the vector file. Embeddings that are deleted up to it are kept in `gone`.
+/// Writes the changes into the tables of the next generation.
 fn apply(transaction: &Transaction<'_>, work: &Work, embeddings: &[StoredEmbedding]) -> rusqlite::Result<()> {
     if work.clear {
         transaction.execute_batch(schema::CLEAR)?;

@@ -440,12 +440,15 @@ fn after_random_changes_the_index_equals_a_new_one() {
             for index in [&bench.index, &other] {
                 assert!(index.is_current(&bench.brain, &model()).unwrap(), "seed {seed} turn {turn}");
             }
-            let anew = tempfile::tempdir().unwrap();
-            let anew =
-                Bench { index: Index::open(anew.path()).unwrap(), brain: bench.brain.clone(), _folder: anew };
-            anew.update();
-            assert_eq!(bench.everything(), anew.everything(), "seed {seed} turn {turn}");
-            for index in [&bench.index, &anew.index] {
+            let fresh = tempfile::tempdir().unwrap();
+            let fresh = Bench {
+                index: Index::open(fresh.path()).unwrap(),
+                brain: bench.brain.clone(),
+                _folder: fresh,
+            };
+            fresh.update();
+            assert_eq!(bench.everything(), fresh.everything(), "seed {seed} turn {turn}");
+            for index in [&bench.index, &fresh.index] {
                 assert!(is_sound(index), "seed {seed} turn {turn}");
             }
             let terms = ["edition".to_owned(), turn.to_string(), "of".to_owned(), "b".to_owned()];
@@ -457,7 +460,7 @@ fn after_random_changes_the_index_equals_a_new_one() {
             // The cached document frequencies are those of the newest generation.
             for term in ["edition", &turn.to_string(), &(turn / 2).to_string()] {
                 let holding = |index: &Index| index.pin().unwrap().document_frequency(term).unwrap();
-                let right = holding(&anew.index);
+                let right = holding(&fresh.index);
                 for index in [&bench.index, &other, &bench.index] {
                     assert_eq!(holding(index), right, "seed {seed} turn {turn} {term}");
                 }

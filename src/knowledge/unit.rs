@@ -29,7 +29,7 @@ pub enum UnitType {
     Tuning,
     /// What was considered and not done, and why.
     Rejection,
-    /// What was done until something else is mended.
+    /// What was done until something else is fixed.
     Workaround,
     /// What someone wanted to reach.
     Intent,

@@ -68,7 +68,7 @@ pub(crate) fn remove(document: &mut Document, to: &UnitId, only: Option<&str>) -
     removed
 }
 
-/// Writes `links` anew: what the note is related to, as Obsidian's properties have it. `title` gives the title of a unit.
+/// Replaces `links`: what the note is related to, as Obsidian's properties have it. `title` gives the title of a unit.
 pub(crate) fn repeat_as_wikilinks<'t>(document: &mut Document, title: impl Fn(&str) -> Option<&'t str>) {
     let mut links: Vec<Value> = Vec::new();
     for item in items(document) {
@@ -87,7 +87,7 @@ pub(crate) fn repeat_as_wikilinks<'t>(document: &mut Document, title: impl Fn(&s
     }
 }
 
-/// A text with the wikilinks to these targets written anew, each from its target and the text that it shows.
+/// A text with the wikilinks to these targets replaced, each from its target and the text that it shows.
 pub(crate) fn rewritten(
     text: &str,
     is_meant: impl Fn(&str) -> bool,

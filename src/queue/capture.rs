@@ -14,6 +14,12 @@ use crate::Error;
 /// How often one stage of a capture is attempted before the capture fails for good (a dead letter).
 pub const ATTEMPTS_MAX: u32 = 5;
 
+/// The origin of captures that the client's hook announced.
+pub const ORIGIN_HOOK: &str = "hook";
+/// The origin of captures that a person asked for.
+pub const ORIGIN_COMMAND: &str = "command";
+/// The origin of captures that a sweep added.
+pub const ORIGIN_SWEEP: &str = "sweep";
 /// The origin of a branch that an import made.
 pub const ORIGIN_IMPORT: &str = "import";
 /// The origin of a branch with a person's edit or removal of a unit.
@@ -22,6 +28,9 @@ pub const ORIGIN_EDIT: &str = "edit";
 pub const ORIGIN_NOTES: &str = "notes";
 /// The origin of a branch that the reflection pass made.
 pub const ORIGIN_REFLECTION: &str = "reflection";
+/// All origins of captures and branches.
+pub const ORIGINS: [&str; 7] =
+    [ORIGIN_HOOK, ORIGIN_COMMAND, ORIGIN_SWEEP, ORIGIN_IMPORT, ORIGIN_EDIT, ORIGIN_NOTES, ORIGIN_REFLECTION];
 
 /// A request to capture a session's transcript.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -32,7 +41,7 @@ pub struct Announcement {
     pub transcript: PathBuf,
     /// The folder that the session worked in, if known.
     pub cwd: Option<PathBuf>,
-    /// `hook`, `command` or `sweep`; a row of the queue may also have `import`.
+    /// One of [`ORIGINS`].
     pub origin: String,
     /// Why the session ended, in the client's words.
     pub reason: Option<String>,

@@ -50,8 +50,9 @@ mod transcripts;
 mod upload;
 
 pub use capture::{
-    ATTEMPTS_MAX, Announcement, Branch, Capture, Claim, Finish, ORIGIN_EDIT, ORIGIN_IMPORT, ORIGIN_NOTES,
-    ORIGIN_REFLECTION, PullRequest, PullState, Stage, State, Tally,
+    ATTEMPTS_MAX, Announcement, Branch, Capture, Claim, Finish, ORIGIN_COMMAND, ORIGIN_EDIT, ORIGIN_HOOK,
+    ORIGIN_IMPORT, ORIGIN_NOTES, ORIGIN_REFLECTION, ORIGIN_SWEEP, ORIGINS, PullRequest, PullState, Stage,
+    State, Tally,
 };
 pub use claims::{RETRY_MAX, retry_wait};
 pub use decisions::{Decision, FileDecision};
@@ -69,9 +70,7 @@ pub use shown::{Showing, Shown, ShownBy, ShownKind, record_shown};
 pub use spend::{BUDGET_SPAN, Budget, CallCost, ModelCall, Reservation};
 pub use spool::Spool;
 pub use store::Queue;
-pub use transcripts::{
-    KnownTranscripts, ORIGIN_SWEEP, SWEEP_CAP_SPAN, TranscriptStamp, TranscriptStatus, decline,
-};
+pub use transcripts::{KnownTranscripts, SWEEP_CAP_SPAN, TranscriptStamp, TranscriptStatus, decline};
 pub use upload::UPLOADS_KEPT;
 
 use std::path::PathBuf;

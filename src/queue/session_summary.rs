@@ -43,8 +43,6 @@ pub struct SessionSummary {
     pub branches: Vec<RecentBranch>,
     /// How many captures died recently.
     pub dead: u64,
-    /// How many captures have not ended.
-    pub unfinished: u64,
     /// The units that sessions in the project proposed, merged or not, newest first.
     pub units: Vec<String>,
     /// Units that rest on more than one session, with the number of sessions.
@@ -78,13 +76,7 @@ pub fn read_session_summary(
     let project = project.to_string_lossy();
     let dead = "SELECT count(*) FROM captures WHERE outcome = 'dead' AND finished_ms >= ?1";
     let dead: i64 = connection.query_row(dead, [since.as_millisecond()], |row| row.get(0))?;
-    let unfinished = "SELECT count(*) FROM captures WHERE outcome IS NULL";
-    let unfinished: i64 = connection.query_row(unfinished, [], |row| row.get(0))?;
-    let mut summary = SessionSummary {
-        dead: dead.unsigned_abs(),
-        unfinished: unfinished.unsigned_abs(),
-        ..SessionSummary::default()
-    };
+    let mut summary = SessionSummary { dead: dead.unsigned_abs(), ..SessionSummary::default() };
     let mut statement = connection.prepare(&format!(
         "SELECT *, {IS_IN_PROJECT} AS here FROM captures WHERE outcome = 'done' AND branch IS NOT NULL AND units > 0
          ORDER BY id DESC LIMIT ?2"
@@ -197,7 +189,7 @@ mod tests {
         let branches: Vec<_> =
             summary.branches.iter().map(|recent| (recent.branch.as_str(), recent.is_here)).collect();
         assert_eq!(branches, [("nugget/1", false), ("nugget/0", true)]);
-        assert_eq!((summary.dead, summary.unfinished), (1, 0));
+        assert_eq!(summary.dead, 1);
         assert_eq!(summary.units, ["unit-2", "unit-0"]);
         assert_eq!(summary.confirmed, [("unit-0".to_owned(), 3)]);
     }

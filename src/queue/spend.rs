@@ -1,8 +1,7 @@
 //! The cost of model calls, and the budget that bounds it.
 //!
-//! A call is entered before it is made, at the most that it may cost, in the transaction that checks
-//! the budget. So two calls never use the same part of the budget, and a call whose process was killed
-//! stays counted.
+//! Before a call is made, its highest possible cost is recorded in the transaction that checks the budget. So two calls
+//! never use the same part of the budget, and a call whose process was killed stays counted.
 
 use std::time::Duration;
 

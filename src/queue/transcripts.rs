@@ -12,13 +12,11 @@ use jiff::Timestamp;
 use rusqlite::{OptionalExtension as _, Transaction, TransactionBehavior, params};
 
 use crate::Error;
-use crate::capture::Announcement;
+use crate::capture::{Announcement, ORIGIN_SWEEP};
 use crate::rows::{Added, insert};
 use crate::schema::{self, BusyTimeout};
 use crate::store::{Queue, timestamp};
 
-/// The origin of captures that a sweep added.
-pub const ORIGIN_SWEEP: &str = "sweep";
 /// The time that a sweep's daily cap covers.
 pub const SWEEP_CAP_SPAN: Duration = Duration::from_secs(24 * 60 * 60);
 /// Rows that one transaction adds: a hook waits for no more than that.

@@ -14,8 +14,8 @@ const QUERY_PIECES_MAX: usize = 64;
 /// From this cosine on a wordpiece of a passage counts as one of the question: another form of the word, or a synonym.
 /// Unrelated wordpieces have .15 to .25 in the built-in model's table.
 const SAME_COSINE: f32 = 0.6;
-/// The weight of a stop word's token: less than that of a word which half of the passages hold, .7, with which passages that
-/// share only the question's frame come too near.
+/// The weight of a stop word's token. Lower than a word that half of the passages contain (.7): with .7, passages that share
+/// only the question's stop words rank too high.
 const STOP_WORD_WEIGHT: f64 = 0.2;
 /// The weight of a match in a neighbouring passage, where a match in the passage itself has 1.
 const BESIDE_PART: f32 = 0.8;

@@ -77,8 +77,7 @@ impl Caller {
     }
 
     pub(crate) fn audit_event(&self, action: Action, brain: Option<BrainId>) -> AuditEvent {
-        let Identity { subject, tenant, .. } = &*self.identity;
-        AuditEvent { at: Timestamp::now(), subject: subject.clone(), tenant: *tenant, action, brain }
+        AuditEvent { at: Timestamp::now(), subject: self.identity.subject.clone(), action, brain }
     }
 
     async fn audit(&self, shared: &Shared, action: Action, brain: Option<BrainId>) {

@@ -51,7 +51,7 @@ pub struct CaptureId(pub i64);
 pub struct Brain {
     /// Its id.
     pub id: BrainId,
-    /// Its name in addresses, unique within the tenant.
+    /// Its name in addresses, unique on the server.
     pub slug: String,
 }
 
@@ -86,8 +86,6 @@ impl Scope {
 pub struct Identity {
     /// The person or the machine.
     pub subject: String,
-    /// The tenant that its brains belong to.
-    pub tenant: i32,
     /// The brains that it may use. All others do not exist for it.
     pub brains: Vec<Brain>,
     /// What it may do with them.
@@ -145,8 +143,6 @@ pub struct AuditEvent {
     pub at: Timestamp,
     /// Whose token.
     pub subject: String,
-    /// Its tenant.
-    pub tenant: i32,
     /// What.
     pub action: Action,
     /// The brain, if it is one of the token's.

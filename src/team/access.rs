@@ -263,30 +263,6 @@ impl TeamStore {
         })
     }
 
-    /// Assigns the sessions of projects whose repository's address begins with `prefix` to a brain.
-    ///
-    /// # Errors
-    /// When the database cannot be written.
-    pub fn assign_project(&self, prefix: &str, brain: BrainId, by: &str) -> Result<()> {
-        let sql = "INSERT INTO projects (match, brain) VALUES ($1, $2)
-            ON CONFLICT (match) DO UPDATE SET brain = excluded.brain";
-        self.access(|transaction| {
-            transaction.execute(sql, &[&prefix, &brain.0])?;
-            record(transaction, by, "project.assign", Some(brain), None)
-        })
-    }
-
-    /// The brain of a project: that of the longest assigned beginning of its repository's address.
-    ///
-    /// # Errors
-    /// When the database cannot be read.
-    pub fn brain_of_project(&self, address: &str) -> Result<Option<BrainId>> {
-        let sql =
-            "SELECT brain FROM projects WHERE starts_with($1, match) ORDER BY length(match) DESC LIMIT 1";
-        let row = self.access(|transaction| transaction.query_opt(sql, &[&address]))?;
-        Ok(row.map(|row| BrainId(row.get(0))))
-    }
-
     /// Creates a token, and returns its number and its text, which is stored nowhere and cannot be read again.
     ///
     /// # Errors

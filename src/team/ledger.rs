@@ -144,15 +144,6 @@ impl TeamLedger {
         Ok(kept.len())
     }
 
-    /// Gives back what this server has claimed of this brain without counting an attempt, before it stops. Returns how
-    /// many captures that were.
-    ///
-    /// # Errors
-    /// When the ledger cannot be written.
-    pub fn give_back(&self) -> Result<usize, queue::Error> {
-        self.release(None, None, 1)
-    }
-
     /// Deletes a capture's record. Its lines become free. What it proposed is forgotten, and what it cost is not.
     ///
     /// # Errors
@@ -186,15 +177,9 @@ impl TeamLedger {
         settled
     }
 
-    fn release(
-        &self,
-        stage: Option<Stage>,
-        error: Option<&str>,
-        attempts: i32,
-    ) -> Result<usize, queue::Error> {
-        let released = self.write(|transaction| {
-            claims::release(transaction, self.brain, self.server, stage, error, attempts)
-        })?;
+    fn release(&self, stage: Option<Stage>, error: Option<&str>) -> Result<usize, queue::Error> {
+        let released =
+            self.write(|transaction| claims::release(transaction, self.brain, self.server, stage, error))?;
         let mut held = self.held();
         for token in &released {
             held.remove(token);
@@ -268,12 +253,12 @@ impl Ledger for TeamLedger {
 
     /// Only what this server has claimed.
     fn release_claims(&self, stage: Option<Stage>) -> Answer<usize> {
-        self.release(stage, None, 0)
+        self.release(stage, None)
     }
 
     /// Only what this server has claimed.
     fn release_failed(&self, stage: Stage, error: &str) -> Answer<usize> {
-        self.release(Some(stage), Some(error), 0)
+        self.release(Some(stage), Some(error))
     }
 
     fn retry(&self, id: Option<i64>) -> Answer<usize> {

@@ -112,16 +112,6 @@ impl PrivatePostgres {
         self.process.id()
     }
 
-    /// Whether pgvector is installed with it.
-    ///
-    /// # Errors
-    /// When it does not answer.
-    pub fn has_vector(&self) -> Result<bool> {
-        let mut client = postgres::Client::connect(&self.url("postgres"), postgres::NoTls)?;
-        let sql = "SELECT count(*) > 0 FROM pg_available_extensions WHERE name = 'vector'";
-        Ok(client.query_one(sql, &[])?.get(0))
-    }
-
     fn wait_until_ready(&mut self) -> Result<()> {
         let until = Instant::now() + READY_WAIT;
         loop {

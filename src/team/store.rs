@@ -185,17 +185,6 @@ impl Brain<'_> {
         self.store.run(&self.begin("BEGIN"), work)
     }
 
-    /// Begins a transaction as of [`read`](Self::read) that its owner keeps: one state of the brain until it is dropped.
-    ///
-    /// # Errors
-    /// When the server cannot be reached.
-    pub fn begin_read(&self) -> Result<Transaction> {
-        match Transaction::begin(self.store.pool.get()?, &self.begin(READ)) {
-            Err(error) if error.can_retry() => Transaction::begin(self.store.answering()?, &self.begin(READ)),
-            begun => begun,
-        }
-    }
-
     fn begin(&self, begin: &str) -> String {
         format!("{begin}; SET LOCAL ROLE nugget_server; SET LOCAL nugget.brains = '{}'", self.id)
     }

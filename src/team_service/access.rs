@@ -57,7 +57,7 @@ impl server::Access for TeamAccess {
         }
         // The issuer is part of who it is: two issuers may give one name to two people.
         let subject = format!("{} ({})", claims.subject, claims.issuer);
-        Ok(Some(Identity { subject, tenant: 0, brains, scopes, expires: Some(claims.expires) }))
+        Ok(Some(Identity { subject, brains, scopes, expires: Some(claims.expires) }))
     }
 
     fn repositories(&self, brains: &[Brain]) -> Result<Vec<BrainRepository>, Unavailable> {
@@ -96,7 +96,7 @@ fn identity(token: Token) -> Identity {
     };
     Identity {
         subject: token.subject,
-        tenant: 0,
+
         brains: token.brains.into_iter().map(brain).collect(),
         scopes: token.scopes.into_iter().map(scope).collect(),
         expires: Some(token.expires),

@@ -31,7 +31,7 @@ impl server::Captures for TeamCaptures {
         brain: &Brain,
         capture: NewCapture,
     ) -> Result<(CaptureState, bool), CaptureError> {
-        // What cannot be read would fail at extraction, where no one sees it who could mend it.
+        // What cannot be read would fail at extraction, where nobody who could fix it sees it.
         let conversation: Conversation = serde_json::from_slice(&capture.intake).map_err(|_| {
             CaptureError::Unacceptable("the intake is no conversation of this version of nugget".to_owned())
         })?;

@@ -17,7 +17,7 @@ pub(super) struct Link {
 #[derive(Default)]
 struct State {
     is_cut: Mutex<bool>,
-    is_mended: Condvar,
+    is_restored: Condvar,
     open: Mutex<Vec<Weak<Connection>>>,
 }
 
@@ -52,13 +52,13 @@ impl Link {
     }
 
     /// What has waited passes, or is lost together with the connections that were open.
-    pub(super) fn mend(&self, keep_connections: bool) {
+    pub(super) fn restore(&self, keep_connections: bool) {
         if !keep_connections {
             let open = std::mem::take(&mut *self.state.open.lock().expect("no panic holds it"));
             open.iter().filter_map(Weak::upgrade).for_each(|connection| connection.end());
         }
         *self.state.is_cut.lock().expect("no panic holds it") = false;
-        self.state.is_mended.notify_all();
+        self.state.is_restored.notify_all();
     }
 }
 
@@ -88,7 +88,7 @@ impl State {
         let mut buffer = vec![0; 16 << 10];
         while let Ok(length @ 1..) = from.read(&mut buffer) {
             let is_cut = self.is_cut.lock().expect("no panic holds it");
-            drop(self.is_mended.wait_while(is_cut, |is_cut| *is_cut));
+            drop(self.is_restored.wait_while(is_cut, |is_cut| *is_cut));
             if to.write_all(&buffer[..length]).is_err() {
                 return;
             }

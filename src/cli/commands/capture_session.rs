@@ -317,13 +317,13 @@ fn announcement_from_file(path: &Path) -> Result<Announcement, CliError> {
         let head = Codex::new(Vec::new()).head(&path).map_err(failed)?;
         // A subagent's id follows its caller's.
         let session = head.session.rsplit('/').next().unwrap_or_default().to_owned();
-        let announcement = Announcement::new(SessionId::verbatim(session), path, "command");
+        let announcement = Announcement::new(SessionId::verbatim(session), path, queue::ORIGIN_COMMAND);
         return Ok(Announcement { cwd: head.cwd.map(PathBuf::from), ..announcement });
     }
     let stem = path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
     let session = SessionId::verbatim(session_id(file).unwrap_or(stem));
     let cwd = transcript::read_head(&path).ok().and_then(|head| head.cwd);
-    Ok(Announcement { cwd, ..Announcement::new(session, path, "command") })
+    Ok(Announcement { cwd, ..Announcement::new(session, path, queue::ORIGIN_COMMAND) })
 }
 
 /// The session id in the first lines of a transcript.
@@ -369,7 +369,7 @@ fn announcement_from_hook() -> Result<Announcement, CliError> {
         .hint(HINT));
     };
     let session = SessionId::verbatim(session_id);
-    Ok(Announcement { cwd, reason, ..Announcement::new(session, transcript, "hook") })
+    Ok(Announcement { cwd, reason, ..Announcement::new(session, transcript, queue::ORIGIN_HOOK) })
 }
 
 /// The session that the client names in its hooks' environment: some versions exit before the hook has its
@@ -385,5 +385,8 @@ fn announcement_from_environment() -> Option<Announcement> {
     let transcript =
         projects.flatten().map(|project| project.path().join(&name)).find(|path| path.is_file())?;
     let cwd = hook::project_folder(None);
-    Some(Announcement { cwd, ..Announcement::new(SessionId::verbatim(session), transcript, "hook") })
+    Some(Announcement {
+        cwd,
+        ..Announcement::new(SessionId::verbatim(session), transcript, queue::ORIGIN_HOOK)
+    })
 }

@@ -18,6 +18,7 @@ use crate::error::{CliError, USAGE};
 use crate::output::{self, Line, Part, safe};
 use crate::pager;
 use crate::unit_files::read_units;
+use crate::whole_number::whole_number;
 use ratatui::style::{Color, Style};
 
 const AFTER: &str = "\
@@ -56,7 +57,7 @@ pub(crate) struct ContextArgs {
     #[arg(long, value_name = "DEPTH", default_value = "standard", value_parser = ["summary", "standard", "deep"])]
     depth: String,
     /// The most tokens to print, of four characters each
-    #[arg(long, value_name = "TOKENS", default_value_t = 2000, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "TOKENS", default_value_t = 2000, value_parser = whole_number(1_u64..))]
     budget: u64,
     /// Only these types, separated by commas
     #[arg(long = "type", value_name = "T", value_delimiter = ',',

@@ -655,7 +655,7 @@ fn check_units(brain: &Brain) -> Option<Check> {
         )),
         (_, stale) => Some(
             Check::warning(name, format!("{} may no longer hold in this project", counted(stale, "unit")))
-                .fix("`nugget list --stale` names them; `nugget edit ID` mends one"),
+                .fix("`nugget list --stale` names them; `nugget edit ID` corrects one"),
         ),
     }
 }

@@ -132,7 +132,9 @@ fn answer(context: &Context, config: &Config, input: HookInput) -> Option<HookAn
         let held = units.iter().filter(|(_, found)| found.is_held).map(|(unit, _)| unit);
         let head = format!("{}{HELD}", transcript::HELD);
         // What a person has had enforced is never withheld.
-        if let Some(Claimed { text: Some(text), shown }) = speaker.claim(&head, held, Word::Hold, |_| false) {
+        if let Some(Claimed { text: Some(text), shown }) =
+            speaker.claim(&head, held, Response::Hold, |_| false)
+        {
             let output = json!({
                 "hookEventName": event, "permissionDecision": "deny",
                 "permissionDecisionReason": format!("{text}\n{HELD_END}"),
@@ -142,7 +144,7 @@ fn answer(context: &Context, config: &Config, input: HookInput) -> Option<HookAn
     }
     let is_withheld = |unit: &str| learning::is_withheld(config, &input.session_id, unit);
     let Claimed { text, shown } =
-        speaker.claim(TOLD, units.iter().map(|(unit, _)| unit), Word::Tell, is_withheld)?;
+        speaker.claim(TOLD, units.iter().map(|(unit, _)| unit), Response::Tell, is_withheld)?;
     let output = text.map(|text| json!({ "hookEventName": event, "additionalContext": text }));
     recorded(speaker.log, output, shown)
 }
@@ -157,7 +159,7 @@ struct Claimed {
 
 /// What is done with a unit that bears on the action.
 #[derive(Clone, Copy)]
-enum Word {
+enum Response {
     Hold,
     Tell,
 }
@@ -178,15 +180,15 @@ impl Speaker {
         &mut self,
         head: &str,
         units: impl Iterator<Item = &'u UnitRecord>,
-        word: Word,
+        response: Response,
         is_withheld: impl Fn(&str) -> bool,
     ) -> Option<Claimed> {
         let mut quotes = Vec::new();
         for unit in units {
             let id = unit.id.as_str();
-            let is_known = match word {
-                Word::Hold => self.log.is_held(&self.session, id),
-                Word::Tell => self.log.is_told(&self.session, id),
+            let is_known = match response {
+                Response::Hold => self.log.is_held(&self.session, id),
+                Response::Tell => self.log.is_told(&self.session, id),
             };
             if quotes.len() < UNITS_MAX && !is_known.ok()? {
                 let (body, stale) = (self.catalog.body(&unit.id).ok()?, self.code.staleness(&unit.path));
@@ -200,10 +202,10 @@ impl Speaker {
         for (rank, quote) in quotes.into_iter().enumerate() {
             let id = quote.unit.id.as_str();
             let is_withheld = is_withheld(id);
-            let is_claimed = match word {
-                Word::Hold => self.log.claim_hold(&self.session, id, self.now),
-                Word::Tell if is_withheld => self.log.claim_withheld(&self.session, id, self.now),
-                Word::Tell => self.log.claim_told(&self.session, id, self.now),
+            let is_claimed = match response {
+                Response::Hold => self.log.claim_hold(&self.session, id, self.now),
+                Response::Tell if is_withheld => self.log.claim_withheld(&self.session, id, self.now),
+                Response::Tell => self.log.claim_told(&self.session, id, self.now),
             };
             if is_claimed.ok()? {
                 shown.push(Shown::unit(id, rank, tokens, is_withheld));

@@ -13,6 +13,7 @@ use crate::error::CliError;
 use crate::learning;
 use crate::output::{self, counted, thousands};
 use crate::pager;
+use crate::whole_number::whole_number;
 
 /// How many units are listed.
 const UNITS_MAX: usize = 20;
@@ -38,7 +39,7 @@ Examples:
 #[command(after_help = AFTER)]
 pub(crate) struct ReceiptsArgs {
     /// How many days to count
-    #[arg(long, default_value_t = 30, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=3650))]
+    #[arg(long, default_value_t = 30, value_name = "N", value_parser = whole_number(1_u32..=3650))]
     days: u32,
     /// Print JSON with every unit
     #[arg(long)]

@@ -8,7 +8,7 @@ use std::io::{self, IsTerminal as _, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ::archive::{Archive, Filter, Project, Removal, Session, SyncSummary, TranscriptSource};
+use ::archive::{Archive, Filter, Project, Removal, Session, SyncSummary};
 use actors::archiving::QueuedSessions;
 use brain::Config;
 use jiff::Timestamp;
@@ -19,11 +19,12 @@ use serde_json::json;
 use self::render::{Format, Shown};
 use super::completions;
 use super::sync::{parse_last_moment, parse_moment};
-use crate::archive::{archive_path, is_enabled, open_archive, other_source, sync_settings};
+use crate::archive::{archive_path, is_enabled, open_archive, other_source, source_names, sync_settings};
 use crate::context::Context;
 use crate::error::{CliError, MISSING, USAGE};
 use crate::output::{self, counted, thousands};
 use crate::output_file::{named, write_file};
+use crate::whole_number::whole_number;
 use crate::{lookup, pager};
 
 const AFTER: &str = "\
@@ -80,9 +81,6 @@ enum SessionsCommand {
     Forget(ForgetArgs),
 }
 
-/// The clients whose sessions are archived.
-const SOURCES: [&str; 2] = ["claude-code", "codex"];
-
 /// Which sessions and messages.
 #[derive(clap::Args, Clone, Default)]
 pub(crate) struct FilterArgs {
@@ -96,7 +94,7 @@ pub(crate) struct FilterArgs {
     #[arg(long, value_name = "WHEN")]
     until: Option<String>,
     /// Only of the last N days
-    #[arg(long, value_name = "N", conflicts_with = "since")]
+    #[arg(long, value_name = "N", conflicts_with = "since", value_parser = whole_number(0_u32..))]
     days: Option<u32>,
     /// Only with this branch checked out; feature/* for all that begin so
     #[arg(long, value_name = "B", add = clap_complete::ArgValueCompleter::new(completions::branches))]
@@ -111,7 +109,7 @@ pub(crate) struct FilterArgs {
     #[arg(long, value_name = "T", add = clap_complete::ArgValueCompleter::new(completions::tools))]
     tool: Option<String>,
     /// Only of this client
-    #[arg(long, value_name = "S", value_parser = SOURCES)]
+    #[arg(long, value_name = "S", value_parser = source_names())]
     source: Option<String>,
 }
 
@@ -147,11 +145,11 @@ impl FilterArgs {
 }
 
 /// The most results of one command: more than a person reads, and few enough for the memory.
-const LIMIT_MAX: u64 = 1_000_000;
+const LIMIT_MAX: usize = 1_000_000;
 
 /// Reads a number of results.
-pub(super) fn number_of_results() -> clap::builder::RangedU64ValueParser<usize> {
-    clap::builder::RangedU64ValueParser::new().range(1..=LIMIT_MAX)
+pub(super) fn number_of_results() -> impl clap::builder::TypedValueParser<Value = usize> {
+    whole_number(1..=LIMIT_MAX)
 }
 
 /// A folder that exists stands for its project; anything else is a project's name or key.
@@ -223,7 +221,7 @@ struct ContextArgs {
     )]
     project: String,
     /// How far back to look
-    #[arg(long, default_value_t = 30, value_name = "N")]
+    #[arg(long, default_value_t = 30, value_name = "N", value_parser = whole_number(0_u32..))]
     days: u32,
     /// How to print it
     #[arg(long, value_enum, default_value = "plain", value_name = "FORMAT")]
@@ -274,7 +272,7 @@ enum ExportFormat {
 #[derive(clap::Args)]
 struct SyncArgs {
     /// Only of this client
-    #[arg(long, value_name = "S", value_parser = SOURCES)]
+    #[arg(long, value_name = "S", value_parser = source_names())]
     source: Option<String>,
     /// Read everything again, also what has not changed
     #[arg(long)]
@@ -641,15 +639,7 @@ fn sync(
     let codex = other_source();
     let mut sources = settings.sources();
     sources.push(&codex);
-    let names: Vec<&str> = sources.iter().map(|source| source.name()).collect();
-    let is_chosen = |known: &&dyn TranscriptSource| source.is_none_or(|source| source == known.name());
-    let chosen: Vec<&dyn TranscriptSource> = sources.iter().copied().filter(is_chosen).collect();
-    if chosen.is_empty() {
-        let given = source.unwrap_or_default();
-        return Err(CliError::new(format!("there is no client {given:?}"))
-            .code(USAGE)
-            .hint(format!("it is one of {}", names.join(", "))));
-    }
+    sources.retain(|known| source.is_none_or(|source| source == known.name()));
     let bar = output::progress_bar("archiving, MB", 0);
     let queued = QueuedSessions::read(&settings.state, Timestamp::now())?;
     let is_declined = |path: &Path| queued.is_declined(path);
@@ -661,14 +651,14 @@ fn sync(
         bar.set_position(progress.bytes / 1_000_000);
     };
     settings.progress = &progress;
-    let summary = archive.sync(&chosen, &settings);
+    let summary = archive.sync(&sources, &settings);
     bar.finish_and_clear();
     let summary = summary?;
     let spinner = output::spinner("noting what was asked for and changed");
     let derived = provenance::derive::derive_pending(archive, usize::MAX >> 1, &|| false);
     spinner.finish_and_clear();
     derived?;
-    Ok((summary, chosen.iter().flat_map(|source| source.folders()).collect()))
+    Ok((summary, sources.iter().flat_map(|source| source.folders()).collect()))
 }
 
 /// What a sync has done in these folders.

@@ -10,6 +10,7 @@ use serde_json::json;
 use crate::context::Context;
 use crate::error::CliError;
 use crate::output::{self, thousands};
+use crate::whole_number::whole_number;
 use crate::{extractor, pager};
 
 const AFTER: &str = "\
@@ -32,7 +33,7 @@ const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 #[command(after_help = AFTER)]
 pub(crate) struct SpendArgs {
     /// How many days to show
-    #[arg(long, default_value_t = 7, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=3650))]
+    #[arg(long, default_value_t = 7, value_name = "N", value_parser = whole_number(1_u32..=3650))]
     days: u32,
     /// Print JSON with every call
     #[arg(long)]

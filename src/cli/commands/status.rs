@@ -31,6 +31,7 @@ use crate::error::CliError;
 use crate::remote::open_repository;
 use crate::spawn::take_in_spooled;
 use crate::state_check::StateProblem;
+use crate::whole_number::whole_number;
 use crate::{extractor, output, pager, settings};
 
 /// The JSON Schema of what `--json` prints.
@@ -41,9 +42,8 @@ const CAPTURES_MAX: usize = 10;
 const WORKER_STARTS_WITHIN: SignedDuration = SignedDuration::from_secs(10);
 /// How many captures are named that are being worked on.
 const RUNNING_MAX: usize = 3;
-/// The actors in the order in which a capture passes them; what serves questions comes last.
-const PIPELINE: [&str; 8] =
-    ["intake", "extraction", "embedding", "indexing", "git", "delivery", "retrieval", "archiving"];
+/// The actors that work on no capture. They are shown after those of the stages.
+const OTHER_ACTORS: [&str; 3] = ["retrieval", "archiving", "learning"];
 /// How many failures are shown, and how old a final one may be.
 const FAILURES_MAX: usize = 3;
 const FAILURES_WITHIN: Duration = Duration::from_secs(7 * 24 * 60 * 60);
@@ -67,7 +67,7 @@ Examples:
 #[command(after_help = AFTER)]
 pub(crate) struct StatusArgs {
     /// How many captures to show, newest first [default: 10]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32))]
+    #[arg(long, value_name = "N", value_parser = whole_number(0_u32..))]
     limit: Option<u32>,
     /// Show all captures
     #[arg(long, conflicts_with = "limit")]
@@ -264,8 +264,8 @@ impl Status {
         }
         if let Some((pid, _, body)) = queue.last_report(WORKER_REPORT)?.filter(|_| self.is_running) {
             self.worker = serde_json::from_str(&body).ok().map(|mut report: WorkerReport| {
-                let place =
-                    |name: &str| PIPELINE.iter().position(|actor| *actor == name).unwrap_or(usize::MAX);
+                let shown = || Stage::ALL.into_iter().map(Stage::as_str).chain(OTHER_ACTORS);
+                let place = |name: &str| shown().position(|actor| actor == name).unwrap_or(usize::MAX);
                 report.actors.sort_by_key(|actor| place(&actor.name));
                 (pid, report)
             });
@@ -437,5 +437,20 @@ impl Status {
             "reviews": self.reviews,
             "troubles": self.failures,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_schema_names_every_origin_and_stage() {
+        let schema: Value = serde_json::from_str(SCHEMA).unwrap();
+        let capture = &schema["$defs"]["capture"]["properties"];
+        assert_eq!(capture["origin"]["enum"], json!(queue::ORIGINS));
+        let stages = json!(Stage::ALL.map(Stage::as_str));
+        assert_eq!(capture["stage"]["enum"], stages);
+        assert_eq!(schema["properties"]["stages"]["propertyNames"]["enum"], stages);
     }
 }

@@ -11,7 +11,7 @@ use transcript::{Conversation, Event, EventKind};
 
 use super::{FallbackExtractor, NOTE_TITLE};
 use crate::model_extractor::{Backend, BackendAnswer, BackendError, Cost, Limits, ModelExtractor, Question};
-use crate::{Error, Extraction, ExtractionContext, Extractor, Ledger, LedgerError, Reserved, Spending};
+use crate::{Error, Extraction, ExtractionContext, Extractor, LedgerError, ModelBudget, Reserved, Spending};
 
 /// Returns its answers in order and records the questions.
 #[derive(Default)]
@@ -52,7 +52,7 @@ struct MemoryLedger {
     saved: Mutex<HashMap<String, Vec<u8>>>,
 }
 
-impl Ledger for MemoryLedger {
+impl ModelBudget for MemoryLedger {
     fn reserve(&self, estimate: &Spending) -> Result<Reserved, LedgerError> {
         let mut rows = self.rows.lock().unwrap();
         let spent: u64 = rows.iter().sum();
@@ -143,7 +143,7 @@ impl TestRun {
     }
 
     async fn extract(&self, waited: Duration) -> Result<Extraction, Error> {
-        let ledger = Arc::clone(&self.ledger) as Arc<dyn Ledger>;
+        let ledger = Arc::clone(&self.ledger) as Arc<dyn ModelBudget>;
         self.extractor
             .extract(
                 &self.conversation,
@@ -331,7 +331,7 @@ async fn a_long_reading_is_interrupted_and_resumed() {
     let conversation = session(9);
     for _ in 0..20 {
         backend.answers.lock().unwrap().push_back(Ok(json!({ "units": [] })));
-        let ledger = Arc::clone(&ledger) as Arc<dyn Ledger>;
+        let ledger = Arc::clone(&ledger) as Arc<dyn ModelBudget>;
         let context = ExtractionContext { ledger, known: crate::Known::default(), waited: Duration::ZERO };
         *count.lock().unwrap() += 1;
         match extractor.extract(&conversation, &context).await {

@@ -50,7 +50,7 @@ impl Memory {
         let mut add = |token: &str, brains: &[&Brain], scopes: &[Scope], expires: Option<Timestamp>| {
             let brains = brains.iter().map(|brain| (*brain).clone()).collect();
             let subject = token[4..8].to_owned();
-            let identity = Identity { subject, tenant: 1, brains, scopes: scopes.to_vec(), expires };
+            let identity = Identity { subject, brains, scopes: scopes.to_vec(), expires };
             memory.tokens.insert(TokenHash::of(token).0, identity);
         };
         add(ALPHA, &[&alpha], &[Scope::Read, Scope::Capture], None);
@@ -111,7 +111,7 @@ impl Access for Memory {
         };
         let brains = vec![Brain { id: BrainId(id), slug: slug.to_owned() }];
         let (subject, expires) = (claims.subject.clone(), Some(claims.expires));
-        Ok(Some(Identity { subject, tenant: 1, brains, scopes: vec![Scope::Read], expires }))
+        Ok(Some(Identity { subject, brains, scopes: vec![Scope::Read], expires }))
     }
 
     fn repositories(&self, brains: &[Brain]) -> Result<Vec<BrainRepository>, Unavailable> {

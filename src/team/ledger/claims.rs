@@ -279,16 +279,14 @@ pub(super) fn release(
     server: ServerId,
     stage: Option<Stage>,
     error: Option<&str>,
-    attempts: i32,
 ) -> Result<Vec<i64>> {
     let released = transaction.query(
         "WITH held AS (
              SELECT id, claim FROM jobs
              WHERE brain = $1 AND server = $2 AND claim IS NOT NULL AND ($3::text IS NULL OR stage = $3) FOR UPDATE)
-         UPDATE jobs SET claim = NULL, server = NULL, lease_until = NULL, reason = coalesce($4, reason),
-             attempts = attempts - $5
+         UPDATE jobs SET claim = NULL, server = NULL, lease_until = NULL, reason = coalesce($4, reason)
          FROM held WHERE jobs.brain = $1 AND jobs.id = held.id RETURNING held.claim",
-        &[&brain.0, &server.0, &stage.map(Stage::as_str), &error.map(storable), &attempts],
+        &[&brain.0, &server.0, &stage.map(Stage::as_str), &error.map(storable)],
     )?;
     Ok(released.iter().map(|row| row.get(0)).collect())
 }

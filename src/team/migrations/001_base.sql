@@ -41,7 +41,7 @@ CREATE TABLE brains (
     created        timestamptz NOT NULL DEFAULT now()
 );
 
--- Which brain a project's sessions belong to: a repository's address, or a prefix of addresses.
+-- Which brain a project's sessions belong to: a repository's address, or a prefix of addresses. Not used yet.
 CREATE TABLE projects (
     match text COLLATE "C" PRIMARY KEY,
     brain int NOT NULL REFERENCES brains

@@ -78,7 +78,7 @@ fn what_admins_do_is_in_the_audit() {
 }
 
 #[test]
-fn a_brain_is_found_by_its_name_and_by_its_projects() {
+fn a_brain_is_found_by_its_name() {
     let Some(test) = TeamUnderTest::new() else { return };
     let store = &test.store;
     let two = create_brain(store, "two");
@@ -90,12 +90,6 @@ fn a_brain_is_found_by_its_name_and_by_its_projects() {
         let new = team::NewBrain { slug, remote: "r", default_branch: None, model: "m", dimensions: 1 };
         assert!(matches!(store.create_brain(&new, "test"), Err(Error::Brain { .. })), "{slug:?}");
     }
-    store.assign_project("https://git.example.org/", test.brain, "test").unwrap();
-    store.assign_project("https://git.example.org/pay/", two, "test").unwrap();
-    let of = |address: &str| store.brain_of_project(address).unwrap();
-    assert_eq!(of("https://git.example.org/pay/api"), Some(two));
-    assert_eq!(of("https://git.example.org/web"), Some(test.brain));
-    assert_eq!(of("https://example.org/web"), None);
 }
 
 #[test]

@@ -269,12 +269,12 @@ fn a_transactions_scope_ends_with_it() {
     }
     // The same connection without a brain.
     refused(store.dispatch(|transaction| transaction.query(count, &[])));
-    let kept = store.brain(brains[0]).begin_read();
-    let mut kept = kept.unwrap();
-    assert_eq!(kept.query_one(count, &[]).unwrap().get::<_, i64>(0), 2);
-    test.add("later", Stage::Extraction);
-    assert_eq!(kept.query_one(count, &[]).unwrap().get::<_, i64>(0), 2, "one state until it is dropped");
-    drop(kept);
-    let mut kept = store.brain(brains[0]).begin_read().unwrap();
-    assert_eq!(kept.query_one(count, &[]).unwrap().get::<_, i64>(0), 3);
+    let brain = store.brain(brains[0]);
+    let counts = brain.read(|transaction| {
+        let before: i64 = transaction.query_one(count, &[])?.get(0);
+        test.add("later", Stage::Extraction);
+        Ok((before, transaction.query_one(count, &[])?.get(0)))
+    });
+    assert_eq!(counts.unwrap(), (2, 2_i64), "one state until it ends");
+    assert_eq!(brain.read(|transaction| Ok(transaction.query_one(count, &[])?.get::<_, i64>(0))).unwrap(), 3);
 }

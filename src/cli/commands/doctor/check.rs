@@ -17,10 +17,8 @@ pub(super) enum Level {
 pub(super) struct Check {
     pub(super) name: &'static str,
     pub(super) level: Level,
-    #[serde(rename = "told")]
     pub(super) message: String,
     /// What a person can do about it.
-    #[serde(rename = "mend")]
     pub(super) fix: Option<String>,
 }
 

@@ -316,7 +316,7 @@ pub(super) fn describe_not_merged(item: &Item, why: &NotMerged) -> (String, Stri
         }
         NotMerged::Conflict if item.action == Action::Removes => (
             "your main branch has changed it since".to_owned(),
-            format!("read it again, then reject this and remove it anew: nugget review reject {id}"),
+            format!("read it again, then reject this and remove it again: nugget review reject {id}"),
         ),
         NotMerged::Conflict if item.is_gone => (
             "your main branch has removed it since".to_owned(),

@@ -13,6 +13,7 @@ use crate::context::Context;
 use crate::error::{CliError, MISSING, USAGE};
 use crate::output::{self, counted, safe};
 use crate::settings;
+use crate::whole_number::whole_number;
 
 /// A server that was not seen for so long is not shown.
 const LIVE_WITHIN: Duration = Duration::from_secs(60);
@@ -258,7 +259,7 @@ enum TokenCommand {
         #[arg(long = "scope", value_name = "SCOPE", value_parser = ["read", "capture", "admin"])]
         scopes: Vec<String>,
         /// For how long
-        #[arg(long, value_name = "N", default_value_t = 90, value_parser = clap::value_parser!(i64).range(1..=3650))]
+        #[arg(long, value_name = "N", default_value_t = 90, value_parser = whole_number(1_i64..=3650))]
         days: i64,
         #[command(flatten)]
         database: Database,

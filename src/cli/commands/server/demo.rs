@@ -195,7 +195,7 @@ impl Demo {
             std::thread::sleep(Duration::from_millis(200));
         }
         let said: Vec<String> = (1..=3).filter_map(|number| self.last_words(number)).collect();
-        Err(CliError::new(format!("waited {} s for {what} in vain", PATIENCE.as_secs()))
+        Err(CliError::new(format!("{what} did not appear within {} s", PATIENCE.as_secs()))
             .hint(said.join("\n")))
     }
 

@@ -12,6 +12,7 @@ use tokio::sync::watch;
 use super::database::Database;
 use crate::context::Context;
 use crate::error::{CliError, USAGE};
+use crate::whole_number::whole_number;
 use crate::{async_runtime, extractor, output, settings};
 
 #[derive(clap::Args)]
@@ -49,13 +50,13 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
     folder: Option<PathBuf>,
     /// Seconds until another server takes over what this one does not renew
-    #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u64).range(3..=3600))]
+    #[arg(long, value_name = "N", default_value_t = 60, value_parser = whole_number(3_u64..=3600))]
     lease: u64,
     /// Seconds between two syncs of a brain with git
-    #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=86400))]
+    #[arg(long, value_name = "N", default_value_t = 60, value_parser = whole_number(1_u64..=86400))]
     sync: u64,
     /// How many brains are worked on at once
-    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u64).range(1..=256))]
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = whole_number(1_u64..=256))]
     brains: u64,
     /// Do not create or change tables: fail if they are not up to date
     #[arg(long)]
