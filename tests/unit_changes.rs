@@ -81,6 +81,16 @@ fn an_edit_that_is_no_unit_is_refused_and_kept() {
 }
 
 #[test]
+fn an_edit_that_cannot_be_proposed_is_kept() {
+    let sandbox = with_units("sed -i 's/SetLimit(8)/SetLimit(16)/'");
+    // A branch of this name leaves no room for branches below it.
+    sandbox.git(&["branch", "nugget"]);
+    let error = fails(&sandbox, 1, &["edit", UNIT]);
+    let kept = error.rsplit("kept in ").next().unwrap().trim();
+    assert!(fs::read_to_string(kept).unwrap().contains("SetLimit(16)"), "{error}");
+}
+
+#[test]
 fn what_is_not_committed_is_not_proposed() {
     let sandbox = with_units("sed -i s/SetLimit/Limit/");
     let file = sandbox.brain().join(PATH);

@@ -60,24 +60,37 @@ pub(crate) fn edit(
     }
 }
 
-/// Keeps the edited file, and says where.
+/// The error with a hint that says where the edited file is kept, after its own hint.
 fn keep(file: NamedTempFile, error: CliError, unchanged: &str) -> CliError {
-    match file.into_temp_path().keep() {
-        Ok(kept) => error.hint(format!("{unchanged}; your text is kept in {}", kept.display())),
-        Err(failed) => error.hint(format!("{unchanged}, and your text could not be kept: {failed}")),
-    }
+    with_place(error, unchanged, &keep_file(file))
 }
 
 /// Keeps a text that was edited and could not be written for this reason, in a file that the hint names.
 pub(crate) fn keep_text(text: &str, ending: &str, error: CliError, unchanged: &str) -> CliError {
-    let mut file = match tempfile::Builder::new().prefix("nugget-").suffix(ending).tempfile() {
-        Ok(file) => file,
-        Err(failed) => return error.hint(format!("{unchanged}, and your text could not be kept: {failed}")),
-    };
-    match file.write_all(text.as_bytes()) {
-        Ok(()) => keep(file, error, unchanged),
-        Err(failed) => error.hint(format!("{unchanged}, and your text could not be kept: {failed}")),
+    with_place(error, unchanged, &keep_in_file(text, ending))
+}
+
+fn with_place(error: CliError, unchanged: &str, place: &str) -> CliError {
+    let hint = error.hint.as_ref().map(|hint| format!("{hint}; ")).unwrap_or_default();
+    error.hint(format!("{hint}{unchanged}; {place}"))
+}
+
+/// Keeps a text in a file, and says where.
+pub(crate) fn keep_in_file(text: &str, ending: &str) -> String {
+    let file = tempfile::Builder::new().prefix("nugget-").suffix(ending).tempfile();
+    let written = file.and_then(|mut file| file.write_all(text.as_bytes()).map(|()| file));
+    written.map_or_else(|failed| not_kept(&failed), keep_file)
+}
+
+fn keep_file(file: NamedTempFile) -> String {
+    match file.into_temp_path().keep() {
+        Ok(kept) => format!("your text is kept in {}", kept.display()),
+        Err(failed) => not_kept(&failed.error),
     }
+}
+
+fn not_kept(failed: &std::io::Error) -> String {
+    format!("your text could not be kept: {failed}")
 }
 
 /// The text of a brain's file at this path after the person has edited it, without secrets, of which a warning tells.

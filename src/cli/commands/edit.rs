@@ -46,7 +46,11 @@ impl EditArgs {
             };
         }
         let edited = with_time(edited, &unit, Timestamp::now());
-        units.propose(&brain, &config, &paths, &[(unit, Change::Edit(edited))], self.json)
+        let proposed =
+            units.propose(&brain, &config, &paths, &[(unit, Change::Edit(edited.clone()))], self.json);
+        proposed.map_err(|error| {
+            editor::keep_text(&edited, ".md", error, "`nugget review` shows whether it was proposed")
+        })
     }
 }
 

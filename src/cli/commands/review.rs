@@ -268,8 +268,7 @@ impl Review {
     fn edit(&self, name: &str, as_json: bool) -> Result<ExitCode, CliError> {
         let item = self.find(name, &self.items(true)?)?;
         let edited = self.edited(&item)?;
-        let choice = Choice { item, edited: Some(edited) };
-        let reviewed = self.waiting_for("merging", || self.inbox.merge(vec![choice], self.now))?;
+        let reviewed = self.waiting_for("merging", || self.merge_edited(item, edited, self.now))?;
         self.finish(render::MERGED, reviewed, as_json)
     }
 

@@ -1,9 +1,10 @@
 //! One call of `nugget review`: the inbox, and which of its items a person means.
 
-use actors::review::{Inbox, Item};
+use actors::review::{Choice, Inbox, Item, Reviewed};
 use jiff::{SignedDuration, Timestamp};
 use queue::Queue;
 
+use crate::editor;
 use crate::error::{CliError, MISSING, USAGE};
 use crate::lookup::{listed, nearest};
 
@@ -30,6 +31,24 @@ impl Review {
         let mut items = self.inbox.items(self.now)?;
         items.retain(|item| all || item.later.is_none());
         Ok(items)
+    }
+
+    /// Merges an item with the text that a person gave it. A text that is not merged is kept in a file, which a note or
+    /// the hint names.
+    pub(super) fn merge_edited(
+        &self,
+        item: Item,
+        edited: String,
+        now: Timestamp,
+    ) -> Result<Reviewed, CliError> {
+        let choice = Choice { item, edited: Some(edited.clone()) };
+        let mut reviewed = self.inbox.merge(vec![choice], now).map_err(|error| {
+            editor::keep_text(&edited, ".md", error.into(), "`nugget review` shows whether it was merged")
+        })?;
+        if !reviewed.left.is_empty() {
+            reviewed.notes.insert(editor::keep_in_file(&edited, ".md"));
+        }
+        Ok(reviewed)
     }
 
     /// Keeps what was listed, so that a number stands for the same unit until the next list.
@@ -120,5 +139,66 @@ fn waiting_hint(items: &[Item]) -> String {
     match listed.as_slice() {
         [] => "nothing waits for review".to_owned(),
         listed => format!("`nugget review --list` shows what waits; the first: {}", listed.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use actors::review::pending_items;
+    use brain::Brain;
+    use git::{Identity, Lock, NewFile, Proposal, Repository};
+
+    use super::*;
+
+    #[test]
+    fn an_edited_text_that_is_not_merged_is_kept_in_a_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().join("brain");
+        Brain::init(&root).unwrap();
+        let repository = Repository::init(&root).unwrap().into_repository();
+        let now: Timestamp = "2026-11-16T17:04:05Z".parse().unwrap();
+        let file = |path: &str, text: &str| NewFile {
+            path: path.to_owned(),
+            content: text.as_bytes().to_vec(),
+            edits: false,
+        };
+        let author = Identity::default();
+        repository
+            .create_initial_commit(&[file("brain.yaml", "version: 1\n")], "Begin", now, &author)
+            .unwrap();
+        let lock_path = repository.lock_path().unwrap();
+        let lock = Lock::acquire(&lock_path).unwrap();
+        let proposal = Proposal {
+            branch: "nugget/session-20261116-170405-ad5139ef".into(),
+            base: None,
+            files: vec![file("domains/coding/bugs/pools.md", "---\ntype: bug\n---\n\n# Pools\n")],
+            removes: vec![],
+            message: "Add".into(),
+            time: now,
+            author,
+        };
+        repository.propose(&lock, &proposal).unwrap();
+        drop(lock);
+        let queue = Queue::open(&folder.path().join("queue.db")).unwrap();
+        let item = pending_items(&repository, Some(&queue), now).unwrap().remove(0);
+        let inbox = Inbox::open(&root, None, queue.clone(), actors::DeliverySettings::default()).unwrap();
+        let review = Review { inbox, queue, now };
+        let edited = "---\ntype: bug\n---\n\n# Pools\n\nBound them.\n";
+        let kept = |told: &str| {
+            let path = told.split("your text is kept in ").nth(1).unwrap().to_owned();
+            let text = std::fs::read_to_string(&path).unwrap();
+            std::fs::remove_file(path).unwrap();
+            text
+        };
+
+        review.inbox.reject(vec![item.clone()], None, now).unwrap();
+        let reviewed = review.merge_edited(item.clone(), edited.to_owned(), now).unwrap();
+        assert_eq!((reviewed.decided.len(), reviewed.left.len()), (0, 1));
+        assert_eq!(kept(reviewed.notes.first().unwrap()), edited);
+
+        std::fs::remove_file(&lock_path).unwrap();
+        std::fs::create_dir(&lock_path).unwrap();
+        let error = review.merge_edited(item, edited.to_owned(), now).unwrap_err();
+        assert_eq!(kept(&error.hint.unwrap()), edited);
     }
 }

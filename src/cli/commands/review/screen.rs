@@ -356,7 +356,7 @@ impl Page {
             }
             Act::Edit => {
                 let edited = review.edited(&item)?;
-                (render::MERGED, review.inbox.merge(vec![Choice { item, edited: Some(edited) }], now)?)
+                (render::MERGED, review.merge_edited(item, edited, now)?)
             }
             Act::Reject(because) => {
                 let because = Some(one_reason(&because)).filter(|because| !because.is_empty());
