@@ -268,6 +268,32 @@ fn excluded_sessions_are_skipped_by_hook_and_sweep() {
 }
 
 #[test]
+fn a_disabled_session_whose_client_is_killed_is_not_captured() {
+    let machine = Machine::new();
+    let real = machine.sandbox.path().join("real");
+    fs::create_dir(&real).unwrap();
+    std::os::unix::fs::symlink(&real, machine.client()).unwrap();
+    for (session, hook) in [("started", "session-start"), ("prompted", "user-prompt")] {
+        let transcript = machine.client().join(format!("projects/-home-dev-shop/{session}.jsonl"));
+        let input = machine.sandbox.path().join("input");
+        let line = json!({ "session_id": session, "transcript_path": transcript, "cwd": "/home/dev/shop" });
+        fs::write(&input, format!("{line}\n")).unwrap();
+        let mut command = machine.command();
+        let output = command.arg(hook).env("NUGGET_DISABLE", "1").stdin(File::open(input).unwrap());
+        let output = output.output().unwrap();
+        assert!(output.status.success() && output.stdout.is_empty(), "{output:?}");
+    }
+    // The first hook runs before there is a transcript.
+    for session in ["started", "prompted"] {
+        let content = json!({ "role": "user", "content": "hi" });
+        let line = json!({ "type": "user", "uuid": "1", "cwd": "/home/dev/shop", "message": content });
+        machine.transcript(session, &format!("{line}\n"));
+    }
+    let swept = machine.json(&["sync", "--all", "--json"]);
+    assert_eq!((&swept["queued"], &swept["skipped"]), (&json!([]), &json!({ "declined": 2 })));
+}
+
+#[test]
 fn a_session_waits_while_the_settings_cannot_say_where_it_may_go() {
     let mut sandbox = crate::support::Sandbox::with_brain();
     sandbox.variables.push(("NUGGET_BRAIN".into(), sandbox.brain().display().to_string()));

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::io::IsTerminal as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
@@ -11,6 +11,8 @@ use jiff::Timestamp;
 use queue::{Showing, Shown, ShownBy};
 use serde::Deserialize;
 
+use crate::commands::context::full_path;
+use crate::context::Context;
 use crate::error::{CliError, USAGE};
 use crate::{learning, output};
 
@@ -18,6 +20,9 @@ use crate::{learning, output};
 const STARTUP: Duration = Duration::from_millis(15);
 /// How long the process waits for what is recorded after its answer, which usually takes a millisecond.
 const RECORD_WAIT: Duration = Duration::from_millis(60);
+/// How long the line of a hook that only queues or declines its session may take to arrive. Some clients leave stdin open
+/// for ever.
+pub(crate) const STDIN_DEADLINE: Duration = Duration::from_millis(800);
 
 /// The hook's line of JSON.
 #[derive(Deserialize)]
@@ -121,6 +126,28 @@ pub(crate) fn answer_in_time(
         let _ = receiver.recv_timeout(RECORD_WAIT);
     }
     Ok(())
+}
+
+/// Declines the session of a hook that runs with `NUGGET_DISABLE`, as far as its line comes in time: a client that is
+/// killed calls no hook at the end. A failure is not reported, as a hook must never fail the session.
+pub(crate) fn decline_early(context: &Context) {
+    if std::io::stdin().is_terminal() {
+        return;
+    }
+    let line = read_line_in_time(STDIN_DEADLINE);
+    let input: Option<HookInput> = line.and_then(|line| serde_json::from_slice(&line).ok());
+    if let Some(transcript) = input.and_then(|input| input.transcript_path).filter(|path| path.is_absolute())
+    {
+        let _ = decline(context, &transcript);
+    }
+}
+
+/// Records that sweeps must not capture the session of a transcript, which need not exist yet.
+pub(crate) fn decline(context: &Context, transcript: &Path) -> Result<(), CliError> {
+    let brain = context.brain(&context.config_and_errors().0)?;
+    let places = StatePaths::for_brain(brain.root());
+    places.create()?;
+    Ok(queue::decline(&places.queue(), &full_path(transcript)?)?)
 }
 
 /// The folder that the session was started in: its `cwd` follows every `cd`.

@@ -22,8 +22,6 @@ use crate::output::{self, counted};
 use crate::settings;
 use crate::spawn::ensure_worker;
 
-/// How long the hook's line may take to arrive. Some clients leave stdin open for ever.
-const STDIN_DEADLINE: Duration = Duration::from_millis(800);
 /// How many lines of a transcript are searched for its session's id.
 const ID_LINES_MAX: usize = 50;
 /// How often `--wait` checks the capture.
@@ -86,7 +84,9 @@ impl CaptureSessionArgs {
         // nugget's own model calls must not be captured, nor sessions of users who opted out.
         if brain::config::is_disabled() {
             match &self.transcript {
-                None => drop(decline(context)),
+                None => {
+                    drop(announcement_from_hook().and_then(|ended| hook::decline(context, &ended.transcript)))
+                }
                 Some(_) => output::note("NUGGET_DISABLE is set: nothing is captured"),
             }
             return Ok(ExitCode::SUCCESS);
@@ -281,17 +281,6 @@ fn describe(capture: &Capture, titles: &[String]) -> String {
     }
 }
 
-/// Records that sweeps must not capture the session of this hook.
-fn decline(context: &Context) -> Result<(), CliError> {
-    let announcement = announcement_from_hook()?;
-    let brain = context.brain(&context.config_and_errors().0)?;
-    let places = StatePaths::for_brain(brain.root());
-    // Without a transcript there is nothing that a sweep could find.
-    let transcript = std::fs::canonicalize(&announcement.transcript)?;
-    places.create()?;
-    Ok(queue::decline(&places.queue(), &transcript)?)
-}
-
 fn announcement_from_file(path: &Path) -> Result<Announcement, CliError> {
     let failed = |error: std::io::Error| CliError::new(format!("failed to read {}: {error}", path.display()));
     let path = std::fs::canonicalize(path)
@@ -355,7 +344,7 @@ fn announcement_from_hook() -> Result<Announcement, CliError> {
             .code(USAGE)
             .hint("give --transcript FILE, or the hook's JSON on stdin"));
     }
-    let Some(line) = hook::read_line_in_time(STDIN_DEADLINE) else {
+    let Some(line) = hook::read_line_in_time(hook::STDIN_DEADLINE) else {
         return announcement_from_environment()
             .ok_or_else(|| CliError::new("no line arrived on stdin in time").hint(HINT));
     };

@@ -70,6 +70,10 @@ pub(crate) struct SessionStartArgs {}
 
 impl SessionStartArgs {
     pub(crate) fn run(self, context: Context) -> Result<(), CliError> {
+        if brain::config::is_disabled() {
+            hook::decline_early(&context);
+            return Ok(());
+        }
         let (config, errors) = context.config_and_errors();
         if config.string("session_start.enabled") == "off" {
             return Ok(());

@@ -42,6 +42,10 @@ pub(crate) struct UserPromptArgs {}
 
 impl UserPromptArgs {
     pub(crate) fn run(self, context: Context) -> Result<(), CliError> {
+        if brain::config::is_disabled() {
+            hook::decline_early(&context);
+            return Ok(());
+        }
         let config = context.config_and_errors().0;
         if config.string("user_prompt.enabled") != "on" {
             return Ok(());
