@@ -173,6 +173,27 @@ fn a_second_import_proposes_only_new_and_changed_sections() {
 }
 
 #[test]
+fn two_sections_of_one_heading_keep_their_units() {
+    let home = Home::new();
+    let claude_md = "code/web-shop/CLAUDE.md";
+    let text = "## Notes\n\nRun the migrations before the tests of billing.\n\n## Notes\n\nDeploys to staging are done by every push to main.\n";
+    home.write(claude_md, text);
+    let first = home.import(&["claude-md"]);
+    home.merge(&first);
+    home.write(claude_md, text.replace("billing", "payment").replace("staging", "production"));
+    let second = home.import(&["claude-md"]);
+    assert_eq!(titles(&second), ["web-shop: Notes", "web-shop: Notes"], "{second}");
+    home.merge(&second);
+    let of_notes =
+        first["units"].as_array().unwrap().iter().filter(|unit| unit["title"] == "web-shop: Notes");
+    let texts = of_notes.map(|unit| {
+        std::fs::read_to_string(home.sandbox.brain().join(unit["path"].as_str().unwrap())).unwrap()
+    });
+    let texts: Vec<String> = texts.collect();
+    assert!(texts[0].contains("tests of payment") && texts[1].contains("to production"), "{texts:?}");
+}
+
+#[test]
 fn refused_units_are_proposed_again_only_on_request() {
     let home = Home::new();
     let first = home.import(&notes());

@@ -2,6 +2,8 @@
 //!
 //! Reads no files: the caller passes the text.
 
+use std::collections::HashSet;
+
 use knowledge::{Document, UnitType, text};
 
 /// A note up to this size, in bytes, is one section; a longer one is split at its headings.
@@ -28,7 +30,8 @@ pub enum NoteKind {
 pub struct NoteSection {
     /// The title, in one line.
     pub title: String,
-    /// The heading and those above it, separated by ` > `; `None` for a whole file.
+    /// The heading and those above it, separated by ` > `, with a number from the second of the same on; `None` for a
+    /// whole file.
     pub section: Option<String>,
     /// The description, in one line.
     pub description: String,
@@ -94,10 +97,11 @@ pub fn split_note(
         sections.push((Vec::new(), rest));
     }
     let mut found = Vec::new();
+    let mut paths = HashSet::new();
     for (headings, body) in sections {
         let body = body.trim().to_owned();
         let words = text::canonical(&body).split(' ').filter(|word| !word.is_empty()).count();
-        let section = (!headings.is_empty()).then(|| headings.join(" > "));
+        let section = (!headings.is_empty()).then(|| numbered(headings.join(" > "), &mut paths));
         let shown = section.clone().unwrap_or_else(|| title.clone());
         if words < WORDS_MIN {
             if words > 0 {
@@ -137,6 +141,15 @@ pub fn split_note(
         });
     }
     (found, skipped)
+}
+
+/// The path of a section, which no other section of the file has.
+fn numbered(path: String, taken: &mut HashSet<String>) -> String {
+    let numbers = (2..).map(|number| format!("{path} ({number})"));
+    let free = std::iter::once(path.clone()).chain(numbers).find(|path| !taken.contains(path));
+    let free = free.unwrap_or(path);
+    taken.insert(free.clone());
+    free
 }
 
 fn capitalise(title: &str) -> String {
@@ -324,6 +337,14 @@ mod tests {
             titles(&long, NoteKind::Note, None),
             [("Caches: Owners".to_owned(), "concept"), ("Caches: Keys".to_owned(), "concept")]
         );
+    }
+
+    #[test]
+    fn sections_of_one_heading_have_paths_of_their_own() {
+        let raw = "## Notes\n\nThe first notes, with a few words in them.\n\n## Notes (2)\n\nA heading that somebody has numbered by hand.\n\n## Notes\n\nThe last notes, with a few words in them.\n";
+        let (sections, _) = split_note(raw, NoteKind::Instructions, "CLAUDE", None);
+        let paths: Vec<_> = sections.iter().filter_map(|section| section.section.as_deref()).collect();
+        assert_eq!(paths, ["Notes", "Notes (2)", "Notes (3)"]);
     }
 
     #[test]

@@ -164,7 +164,7 @@ fn collect_units(
             continue;
         }
         if let Some(unit) = exported::exported_note(&raw, file, known, repository, base)? {
-            match unit {
+            match unit.and_then(|unit| with_own_path(unit, &units)) {
                 Ok(unit) => units.push(unit),
                 Err(reason) => left_out.push(LeftOut { what: file.shown.clone(), reason }),
             }
@@ -189,7 +189,7 @@ fn collect_units(
                     Comparison::Known { reason } => Err(reason),
                 }
             };
-            match unit {
+            match unit.and_then(|unit| with_own_path(unit, &units)) {
                 Ok(unit) => {
                     is_proposed = true;
                     known.add_section(unit.id(), &section);
@@ -213,6 +213,16 @@ fn collect_units(
     }
     bar.finish_and_clear();
     Ok(units)
+}
+
+/// The unit, unless this import has another one for its file.
+fn with_own_path(unit: ProposedUnit, units: &[ProposedUnit]) -> Result<ProposedUnit, String> {
+    match units.iter().find(|other| other.path() == unit.path()) {
+        None => Ok(unit),
+        Some(other) => {
+            Err(format!("its unit {} gets the text of {} in this import", unit.id(), other.source()))
+        }
+    }
 }
 
 fn render_units(units: &[ProposedUnit]) -> String {

@@ -45,6 +45,16 @@ impl ProposedUnit {
         &self.id
     }
 
+    pub(super) fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// The file and section that it comes from.
+    pub(super) fn source(&self) -> String {
+        let section = self.section.as_ref().map(|section| format!(": {section}")).unwrap_or_default();
+        format!("{}{section}", self.file)
+    }
+
     /// A unit whose file is taken as it is.
     pub(super) fn verbatim(
         path: String,
