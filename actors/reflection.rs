@@ -149,7 +149,10 @@ pub fn look(setup: &Setup, pass: &Pass<'_>, now: Timestamp) -> Result<Reflection
     let repository = setup.repository()?;
     let base = repository.default_branch()?.tip;
     let mut files: Vec<(String, String, Unit)> = Vec::new();
-    for path in repository.paths_under(base, FOLDER)? {
+    let paths = repository.paths_under(base, FOLDER)?;
+    // Also those that are no units: what a person has broken must not be replaced.
+    let other_paths = paths.iter().cloned().collect();
+    for path in paths {
         let Some(bytes) = repository.read_at(base, &path)?.filter(|_| path.ends_with(".md")) else {
             continue;
         };
@@ -180,19 +183,20 @@ pub fn look(setup: &Setup, pass: &Pass<'_>, now: Timestamp) -> Result<Reflection
         since: pass.since,
         rejected: proposed_before(setup)?.keys.into_iter().collect(),
         other_ids: waiting.ids,
+        other_paths,
         ..reflect::Settings::default()
     };
     let mut findings = reflect::find(&observed, &settings, now);
     if !waiting.reflected.is_empty() {
         // What an earlier pass proposed may be merged first, and would no longer fit what this one says of the same files.
         findings.retain(|finding| {
-            let changes = reflect::apply(std::slice::from_ref(finding), &observed, now);
+            let changes = reflect::apply(std::slice::from_ref(finding), &observed, &settings, now);
             !changes.iter().any(|change| waiting.reflected.contains(&change.path))
         });
     }
     let left_out = findings.len().saturating_sub(FINDINGS_MAX);
     findings.truncate(FINDINGS_MAX);
-    let changes = reflect::apply(&findings, &observed, now);
+    let changes = reflect::apply(&findings, &observed, &settings, now);
     Ok(Reflection { findings, left_out, changes, units: files.len(), files, base })
 }
 

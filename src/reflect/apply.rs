@@ -8,7 +8,7 @@ use serde_yaml::Value;
 
 use crate::finding::{Change, Finding};
 use crate::links::{self, NewLink, stamp};
-use crate::observed::{MERGED_HEADING, Observed, own_text};
+use crate::observed::{MERGED_HEADING, Observed, Settings, own_text};
 use crate::words::{share_of, words};
 
 /// The relation of two units that cannot both hold.
@@ -37,9 +37,15 @@ pub struct FileChange {
 /// What the files are after all findings are carried out, by path. A file that stays as it is, is left out.
 ///
 /// Findings may touch the same file. Every byte that none of them is about stays. A finding whose unit is missing, or
-/// was merged away by another one, changes nothing.
-pub fn apply(findings: &[Finding], units: &[Observed<'_>], now: Timestamp) -> Vec<FileChange> {
-    let mut files = Files::new(units, now);
+/// was merged away by another one, changes nothing. No unit moves to one of the
+/// [`other_paths`](Settings::other_paths).
+pub fn apply(
+    findings: &[Finding],
+    units: &[Observed<'_>],
+    settings: &Settings,
+    now: Timestamp,
+) -> Vec<FileChange> {
+    let mut files = Files::new(units, &settings.other_paths, now);
     // What is removed from a unit must be gone before it is merged, and a file moves last.
     let mut ordered: Vec<&Finding> = findings.iter().collect();
     ordered.sort_by_key(|finding| order(&finding.change));
@@ -61,6 +67,7 @@ fn order(change: &Change) -> u8 {
 struct Files<'a> {
     files: Vec<File<'a>>,
     by_id: BTreeMap<&'a UnitId, usize>,
+    other_paths: &'a BTreeSet<String>,
     now: Timestamp,
 }
 
@@ -75,7 +82,7 @@ struct File<'a> {
 }
 
 impl<'a> Files<'a> {
-    fn new(units: &'a [Observed<'a>], now: Timestamp) -> Self {
+    fn new(units: &'a [Observed<'a>], other_paths: &'a BTreeSet<String>, now: Timestamp) -> Self {
         let mut files = Vec::new();
         let mut by_id = BTreeMap::new();
         for observed in units {
@@ -89,7 +96,7 @@ impl<'a> Files<'a> {
                 part_of: None,
             });
         }
-        Self { files, by_id, now }
+        Self { files, by_id, other_paths, now }
     }
 
     fn get(&mut self, id: &UnitId) -> Option<&mut File<'a>> {
@@ -193,6 +200,7 @@ impl<'a> Files<'a> {
         let stem = name::slug(name::file_stem(file.observed.path));
         let target = format!("domains/{domain}/{}/{stem}.md", to.folder());
         let is_taken = stem.is_empty()
+            || self.other_paths.contains(&target)
             || self
                 .files
                 .iter()

@@ -376,7 +376,7 @@ impl<'a> Search<'a> {
     /// Units of one subject that are not related. Looked for in what the other findings make of the brain, so that a
     /// second pass counts the same relations.
     fn find_links(&mut self, pairs: &[Pair]) {
-        let after = units_after(self.units, &self.found, self.now);
+        let after = units_after(self.units, &self.found, self.settings, self.now);
         let mut related: BTreeMap<&UnitId, BTreeSet<&UnitId>> = BTreeMap::new();
         for unit in after.values() {
             for link in unit.related.iter().filter(|link| link.id != unit.id) {
@@ -452,8 +452,13 @@ fn replaces(old: &Live<'_>, new: &Live<'_>) -> Option<&'static str> {
 }
 
 /// The units as they are after the findings so far, by id.
-fn units_after(units: &[Observed<'_>], found: &[Finding], now: Timestamp) -> BTreeMap<UnitId, Unit> {
-    let changes = apply(found, units, now);
+fn units_after(
+    units: &[Observed<'_>],
+    found: &[Finding],
+    settings: &Settings,
+    now: Timestamp,
+) -> BTreeMap<UnitId, Unit> {
+    let changes = apply(found, units, settings, now);
     let changed: BTreeMap<&str, Option<&str>> =
         changes.iter().map(|change| (change.path.as_str(), change.text.as_deref())).collect();
     let mut after = BTreeMap::new();

@@ -13,10 +13,11 @@
 //! let unit = Document::parse(text)?.unit(path)?;
 //! let units = [Observed { unit: &unit, path, text, vector: None, recall: None, stale: None }];
 //! let now = "2026-11-20T14:12:00Z".parse().unwrap();
-//! let found = reflect::find(&units, &Settings::default(), now);
+//! let settings = Settings::default();
+//! let found = reflect::find(&units, &settings, now);
 //! assert_eq!(found[0].kind, Kind::Dangling);
 //! assert_eq!(found[0].reason, "“pool” is related to “gone”, which does not exist");
-//! let changes = reflect::apply(&found, &units, now);
+//! let changes = reflect::apply(&found, &units, &settings, now);
 //! assert_eq!(changes[0].text.as_deref(), Some(text.replace("[{id: gone, relation: uses}]", "[]").as_str()));
 //! # Ok::<(), knowledge::FrontMatterError>(())
 //! ```

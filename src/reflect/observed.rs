@@ -57,6 +57,8 @@ pub struct Settings {
     pub rejected: BTreeSet<String>,
     /// Ids that exist although no unit of this list has them, such as those of notes that wait for review.
     pub other_ids: BTreeSet<UnitId>,
+    /// Paths of files, beside those of the units, to which no unit may move.
+    pub other_paths: BTreeSet<String>,
 }
 
 impl Default for Settings {
@@ -71,6 +73,7 @@ impl Default for Settings {
             since: None,
             rejected: BTreeSet::new(),
             other_ids: BTreeSet::new(),
+            other_paths: BTreeSet::new(),
         }
     }
 }

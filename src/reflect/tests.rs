@@ -81,7 +81,7 @@ fn settings() -> Settings {
 fn after(files: &[File], findings: &[Finding]) -> Vec<File> {
     let mut texts: BTreeMap<String, String> =
         files.iter().map(|file| (file.path.clone(), file.text.clone())).collect();
-    for change in apply(findings, &observed(files), now()) {
+    for change in apply(findings, &observed(files), &settings(), now()) {
         match change.text {
             Some(text) => drop(texts.insert(change.path, text)),
             None => drop(texts.remove(&change.path)),
@@ -244,7 +244,7 @@ fn a_note_that_sessions_need_moves_to_the_folder_of_its_type() {
     files[0].recall = shown(2, "2026-11-01");
     assert!(found(&files).iter().all(|finding| finding.kind != Kind::Promote));
     files[0].recall = shown(3, "2026-11-01");
-    let changes = apply(&found(&files), &observed(&files), now());
+    let changes = apply(&found(&files), &observed(&files), &settings(), now());
     let paths: Vec<_> = changes.iter().map(|change| (change.path.as_str(), change.text.is_some())).collect();
     assert_eq!(paths, [("domains/notes/decisions/cache.md", true), ("notes/cache.md", false)]);
     let text = changes[0].text.as_deref().unwrap();
@@ -255,6 +255,18 @@ fn a_note_that_sessions_need_moves_to_the_folder_of_its_type() {
         "{text}"
     );
     assert_eq!(changes[0].reasons.len(), 2, "both findings touch it");
+}
+
+#[test]
+fn a_promoted_unit_replaces_no_other_file() {
+    let front = "type: note\ntitle: Cache store\nlast_modified: 2026-10-01\n";
+    let mut files = [file("notes/cache.md", front, "We chose Redis over files.")];
+    files[0].recall = shown(3, "2026-11-01");
+    let other_paths = ["domains/notes/decisions/cache.md".to_owned()].into();
+    let changes = apply(&found(&files), &observed(&files), &Settings { other_paths, ..settings() }, now());
+    let paths: Vec<_> = changes.iter().map(|change| change.path.as_str()).collect();
+    assert_eq!(paths, ["notes/cache.md"]);
+    assert!(changes[0].text.as_deref().unwrap().contains("type: decision\n"));
 }
 
 #[test]
