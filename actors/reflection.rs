@@ -256,10 +256,10 @@ pub fn propose(
     }))
 }
 
-/// Whether the last pass of a worker was a day ago.
+/// Whether the last pass of a worker was a day ago, or later than now: the clock was wrong then.
 pub(crate) fn is_due(queue: &Queue, now: Timestamp) -> bool {
     let last = queue.last_report(REPORT).ok().flatten();
-    last.is_none_or(|(_, at, _)| now.duration_since(at) >= EVERY)
+    last.is_none_or(|(_, at, _)| !(SignedDuration::ZERO..EVERY).contains(&now.duration_since(at)))
 }
 
 /// Notes that a pass was made, and what it has proposed.
@@ -364,5 +364,22 @@ impl Waiting {
             }
         }
         Ok(waiting)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pass_is_due_again_after_the_clock_was_set_back() {
+        let folder = tempfile::tempdir().unwrap();
+        let queue = Queue::open(&folder.path().join("queue.db")).unwrap();
+        let now: Timestamp = "2026-11-20T12:00:00Z".parse().unwrap();
+        assert!(is_due(&queue, now));
+        queue.report(REPORT, "{}", now).unwrap();
+        assert!(!is_due(&queue, now) && !is_due(&queue, now + SignedDuration::from_hours(23)));
+        assert!(is_due(&queue, now + EVERY));
+        assert!(is_due(&queue, now - SignedDuration::from_hours(1)));
     }
 }
