@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::fs;
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -211,6 +210,7 @@ impl Config {
     pub fn write_setting(&self, name: &str, value: Option<&str>) -> Result<(), ConfigError> {
         let origin = || Origin::File(self.file.clone());
         let key = find(name).ok_or_else(|| unknown(origin(), name))?;
+        let _lock = self.lock()?;
         let text = self.file_text()?;
         if let Err(error) = text.parse::<toml::Table>() {
             return Err(toml_error(&text, &self.file, &error));
@@ -226,7 +226,7 @@ impl Config {
         };
         let edited =
             edited.ok_or_else(|| ConfigError::Edit { path: self.file.clone(), key: name.to_owned() })?;
-        self.write_text(&edited)
+        self.replace_file(&edited)
     }
 
     fn is_in_file(&self, text: &str, name: &str) -> bool {
@@ -269,16 +269,21 @@ impl Config {
     /// # Errors
     /// If it cannot be written.
     pub fn write_text(&self, text: &str) -> Result<(), ConfigError> {
+        let _lock = self.lock()?;
+        self.replace_file(text)
+    }
+
+    /// Keeps other processes from writing the file until the result is dropped.
+    fn lock(&self) -> Result<fs::File, ConfigError> {
+        let folder = self.file.parent().unwrap_or(&self.file);
+        let locked = paths::create_private_folder(folder).and_then(|()| system::file::lock_folder(folder));
+        locked.map_err(|source| ConfigError::Write { path: self.file.clone(), source })
+    }
+
+    fn replace_file(&self, text: &str) -> Result<(), ConfigError> {
         let path = fs::canonicalize(&self.file).unwrap_or_else(|_| self.file.clone());
-        let wrong = |source| ConfigError::Write { path: self.file.clone(), source };
-        if let Some(folder) = path.parent() {
-            paths::create_private_folder(folder).map_err(wrong)?;
-        }
-        let temporary = path.with_extension("toml.new");
-        let _ = fs::remove_file(&temporary);
-        let mut file = paths::create_private_file(&temporary).map_err(wrong)?;
-        file.write_all(text.as_bytes()).map_err(wrong)?;
-        fs::rename(&temporary, &path).map_err(wrong)
+        system::file::replace_private_file(&path, text.as_bytes())
+            .map_err(|source| ConfigError::Write { path: self.file.clone(), source })
     }
 
     /// The effective value and where it comes from.
@@ -456,6 +461,25 @@ mod tests {
         assert!(errors.is_empty(), "{errors:?}");
         assert_eq!(config.path("brain").unwrap(), Path::new("/a \"quoted\" place"));
         assert_eq!(config.number("retrieve.limit"), 3);
+    }
+
+    #[test]
+    fn settings_that_are_written_at_the_same_time_are_all_kept() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("config.toml");
+        let numbers = || KEYS.iter().filter(|key| key.default.parse::<u64>().is_ok());
+        std::thread::scope(|scope| {
+            for key in numbers() {
+                let (config, _) = Config::from_sources(&path, []);
+                scope.spawn(move || config.write_setting(key.name, Some(key.default)).unwrap());
+            }
+        });
+        let (config, errors) = Config::from_sources(&path, []);
+        assert!(errors.is_empty(), "{errors:?}");
+        for key in numbers() {
+            assert_eq!(config.get(key.name), (key.default, Origin::File(path.clone())), "{}", key.name);
+        }
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "nothing else is left");
     }
 
     #[test]

@@ -1,17 +1,21 @@
 //! Files that only their owner may read, who owns a file, and which file it is.
 
-use std::fs::{self, DirBuilder, File, Metadata, OpenOptions, Permissions};
-use std::io;
+use std::fs::{self, DirBuilder, File, Metadata, OpenOptions, Permissions, TryLockError};
+use std::io::{self, Write as _};
 use std::os::fd::AsFd as _;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::Path;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 
 /// How much of standard input is read at once.
 const READ_BYTES: usize = 64 << 10;
+
+/// How long a folder's lock is waited for: it is held for milliseconds.
+const FOLDER_LOCK_WAIT_MAX: Duration = Duration::from_secs(5);
+const FOLDER_LOCK_POLL_EVERY: Duration = Duration::from_millis(10);
 
 const PRIVATE_FILE: u32 = 0o600;
 const PRIVATE_FOLDER: u32 = 0o700;
@@ -45,6 +49,40 @@ pub fn create_private_file(path: &Path) -> io::Result<File> {
     // Fails if somebody else owns the file, who then decides about it.
     let _ = file.set_permissions(permissions(PRIVATE_FILE));
     Ok(file)
+}
+
+/// Replaces a file's content, so that a crash or a kill leaves the old content or the new one. The file is private.
+///
+/// # Errors
+/// When it cannot be written; then it is as it was.
+pub fn replace_private_file(path: &Path, content: &[u8]) -> io::Result<()> {
+    let folder = path.parent().ok_or_else(|| io::Error::other("the file has no folder"))?;
+    let mut file = tempfile::Builder::new().prefix(".nugget-").tempfile_in(folder)?;
+    file.write_all(content)?;
+    file.as_file().sync_all()?;
+    file.persist(path)?;
+    Ok(())
+}
+
+/// Locks a folder until the result is dropped, so that what is read in it and written back is no other process's. A file
+/// system without locks locks nothing.
+///
+/// # Errors
+/// When the folder cannot be opened, or another process has held the lock for 5 s.
+pub fn lock_folder(folder: &Path) -> io::Result<File> {
+    let file = File::open(folder)?;
+    let until = Instant::now() + FOLDER_LOCK_WAIT_MAX;
+    loop {
+        match file.try_lock() {
+            Err(TryLockError::WouldBlock) if Instant::now() < until => {
+                std::thread::sleep(FOLDER_LOCK_POLL_EVERY)
+            }
+            Err(TryLockError::WouldBlock) => {
+                return Err(io::Error::new(io::ErrorKind::TimedOut, "another process has locked the folder"));
+            }
+            Ok(()) | Err(TryLockError::Error(_)) => return Ok(file),
+        }
+    }
 }
 
 /// Gives a file or folder to another user, which only root may; does nothing if it is theirs.

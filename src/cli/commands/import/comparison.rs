@@ -166,13 +166,11 @@ pub(super) fn record_proposed<'a>(
     branch: &str,
     digests: impl Iterator<Item = &'a str>,
 ) -> Result<(), CliError> {
+    let folder = path.parent().ok_or_else(|| io::Error::other("the record has no folder"))?;
+    let _lock = system::file::lock_folder(folder)?;
     let mut record = read_record(path);
     record.extend(digests.map(|digest| (digest.to_owned(), branch.to_owned())));
-    let folder = path.parent().ok_or_else(|| io::Error::other("the record has no folder"))?;
-    let mut file = tempfile::NamedTempFile::new_in(folder)?;
-    serde_json::to_writer(&mut file, &record)?;
-    file.persist(path).map_err(|error| error.error)?;
-    Ok(())
+    Ok(system::file::replace_private_file(path, &serde_json::to_vec(&record)?)?)
 }
 
 #[cfg(test)]
@@ -211,6 +209,20 @@ mod tests {
             &format!("{body} Never run it on a Friday, whatever anybody says to you.")
         ));
         assert!(is_known(&known, "Lanes", "Run the slow suite with `--lane 7` before each merge"));
+    }
+
+    #[test]
+    fn imports_at_the_same_time_are_all_recorded() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("imported.json");
+        let digests: Vec<String> = (0..16).map(|number| format!("digest-{number}")).collect();
+        std::thread::scope(|scope| {
+            for digest in &digests {
+                let path = &path;
+                scope.spawn(move || record_proposed(path, "b", std::iter::once(digest.as_str())).unwrap());
+            }
+        });
+        assert_eq!(read_record(&path).len(), digests.len());
     }
 
     #[test]
