@@ -102,6 +102,12 @@ pub enum Error {
         /// The path.
         path: PathBuf,
     },
+    /// What is to be written to is a symbolic link, which may lead out of the brain.
+    #[error("{path} is a symbolic link: put a folder or file of its own there")]
+    Link {
+        /// The path.
+        path: PathBuf,
+    },
     /// `brain.yaml` cannot be parsed.
     #[error("{path} is not valid: {what}")]
     Manifest {
@@ -229,10 +235,15 @@ impl Brain {
     /// the derived folder.
     ///
     /// # Errors
-    /// If `root` is a file or cannot be written.
+    /// If `root` is a file or cannot be written, or has a symbolic link where something is to be written.
     pub fn init(root: &Path) -> Result<Initialized, Error> {
         if root.exists() && !root.is_dir() {
             return Err(Error::NotAFolder { path: root.to_owned() });
+        }
+        // Whoever made the repository may have put them there.
+        let links = [UNITS_FOLDER, ".gitignore", DERIVED_FOLDER].map(|name| root.join(name));
+        if let Some(path) = links.into_iter().find(|path| path.is_symlink()) {
+            return Err(Error::Link { path });
         }
         fs::create_dir_all(root.join("domains"))
             .map_err(|source| Error::Write { path: root.to_owned(), source })?;
@@ -596,6 +607,29 @@ mod tests {
         std::os::unix::fs::symlink("/etc/hostname", folder.path().join("link.md")).unwrap();
         for path in ["../x", "/etc/hostname", "domains/../../x", "link.md"] {
             assert!(matches!(brain.read(path), Err(Error::Unsafe { .. })), "{path}");
+        }
+    }
+
+    #[test]
+    fn a_folder_whose_links_lead_elsewhere_is_not_made_a_brain() {
+        for name in ["domains", ".gitignore", ".nugget"] {
+            let folder = tempfile::tempdir().unwrap();
+            let (root, outside) = (folder.path().join("brain"), folder.path().join("outside"));
+            fs::create_dir_all(&root).unwrap();
+            match name {
+                ".gitignore" => fs::write(&outside, "mine\n").unwrap(),
+                _ => fs::create_dir(&outside).unwrap(),
+            }
+            std::os::unix::fs::symlink(&outside, root.join(name)).unwrap();
+            assert!(
+                matches!(Brain::init(&root), Err(Error::Link { path }) if path.ends_with(name)),
+                "{name}"
+            );
+            let is_untouched = match name {
+                ".gitignore" => fs::read_to_string(&outside).unwrap() == "mine\n",
+                _ => fs::read_dir(&outside).unwrap().next().is_none(),
+            };
+            assert!(is_untouched && fs::read_dir(&root).unwrap().count() == 1, "{name}");
         }
     }
 

@@ -308,11 +308,24 @@ fn create_folder(folder: &Path) -> Result<(), Error> {
         return Err(io_error("create", folder)(io::ErrorKind::NotFound.into()));
     }
     create_private_folder(folder).map_err(io_error("create", folder))?;
+    // Whoever made the repository may have put it there, and what is written to it would land outside of the brain.
+    if let Some(link) = find_link(folder).map_err(io_error("read", folder))? {
+        return Err(io_error("use", &link)(io::Error::other("it is a symbolic link")));
+    }
     let ignore = folder.join(".gitignore");
     if !ignore.exists() {
         fs::write(&ignore, "*\n").map_err(io_error("write", &ignore))?;
     }
     Ok(())
+}
+
+/// The folder, or something in it, if that is a symbolic link.
+fn find_link(folder: &Path) -> io::Result<Option<PathBuf>> {
+    if folder.is_symlink() {
+        return Ok(Some(folder.to_owned()));
+    }
+    let entries = fs::read_dir(folder)?.filter_map(Result::ok).map(|entry| entry.path());
+    Ok({ entries }.find(|path| path.is_symlink()))
 }
 
 /// Finds out what the database is, without changing it.

@@ -154,6 +154,23 @@ fn words(count: usize, seed: &str) -> String {
 }
 
 #[test]
+fn a_symbolic_link_in_the_way_of_the_index_is_not_followed() {
+    for (name, target) in [(".nugget", ""), (".nugget/index.db", "file"), (".nugget/.gitignore", "new")] {
+        let folder = tempfile::tempdir().unwrap();
+        let (root, outside) = (folder.path().join("brain"), folder.path().join("outside"));
+        let brain = Brain::init(&root).unwrap().brain;
+        fs::create_dir(&outside).unwrap();
+        fs::write(outside.join("file"), "mine").unwrap();
+        fs::create_dir_all(root.join(name).parent().unwrap()).unwrap();
+        std::os::unix::fs::symlink(outside.join(target), root.join(name)).unwrap();
+        let refused = Index::open(&brain.derived_folder()).map(drop);
+        assert!(matches!(refused, Err(Error::Io { action: "use", .. })), "{name}: {refused:?}");
+        assert_eq!(fs::read_dir(&outside).unwrap().count(), 1, "{name}");
+        assert_eq!(fs::read_to_string(outside.join("file")).unwrap(), "mine");
+    }
+}
+
+#[test]
 fn an_index_is_sync_and_a_plan_is_send() {
     fn shared<T: Clone + Send + Sync>() {}
     fn moved<T: Send>() {}
