@@ -86,7 +86,9 @@ fn check_out_what_there_is(work: &Path, until: Instant) -> Result<(), Error> {
     }
     let listed = run(&["for-each-ref", "--format=%(refname:lstrip=3)", "refs/remotes/origin"])?.ok()?;
     let listed = String::from_utf8_lossy(&listed).into_owned();
-    let branches: Vec<&str> = listed.lines().filter(|name| *name != "HEAD").collect();
+    // A name that begins with a dash would be read as an option.
+    let branches: Vec<&str> =
+        listed.lines().filter(|name| *name != "HEAD" && !name.starts_with('-')).collect();
     let only = branches.first().filter(|_| branches.len() == 1);
     let wanted = ["main", "master"].iter().find(|name| branches.contains(name)).or(only);
     if let Some(branch) = wanted {

@@ -280,6 +280,20 @@ fn a_shallow_clone_is_untouched() {
 }
 
 #[test]
+fn a_branch_named_like_an_option_is_not_checked_out() {
+    let sandbox = Sandbox::new();
+    for option in ["-f", "--detach"] {
+        let root = sandbox.repository(option);
+        git(&root, &["update-ref", &format!("refs/heads/{option}"), "HEAD"]);
+        git(&root, &["symbolic-ref", "HEAD", "refs/heads/gone"]);
+        git(&root, &["update-ref", "-d", "refs/heads/main"]);
+        let into = sandbox.path(&format!("clone-{option}"));
+        clone(&format!("file://{}", root.display()), &into, None, Duration::from_secs(60)).unwrap();
+        assert!(!into.join("README.md").exists());
+    }
+}
+
+#[test]
 fn hooks_and_hostile_configuration_run_nothing() {
     use std::os::unix::fs::PermissionsExt as _;
     let sandbox = Sandbox::new();
