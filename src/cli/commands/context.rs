@@ -98,7 +98,9 @@ pub(crate) fn full_path(path: &Path) -> std::io::Result<PathBuf> {
     let plain = transcript::without_dots(&std::path::absolute(path)?);
     for folder in plain.ancestors() {
         if let Ok(real) = std::fs::canonicalize(folder) {
-            return Ok(real.join(plain.strip_prefix(folder).unwrap_or(Path::new(""))));
+            // Not joined: an empty rest would add a slash.
+            let rest = plain.strip_prefix(folder).unwrap_or(Path::new(""));
+            return Ok(real.iter().chain(rest).collect());
         }
     }
     Ok(plain)
