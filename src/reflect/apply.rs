@@ -9,7 +9,7 @@ use serde_yaml::Value;
 use crate::finding::{Change, Finding};
 use crate::links::{self, NewLink, stamp};
 use crate::observed::{MERGED_HEADING, Observed, own_text};
-use crate::words::{share_of, words};
+use knowledge::words::{share_of, words};
 
 /// The relation of two units that cannot both hold.
 pub(crate) const CONTRADICTS: &str = "contradicts";
