@@ -15,6 +15,7 @@ regexes! {
     CORRECTION = r"(?i)^(?:no|nope|actually|not quite|that's (?:wrong|not right|not correct|incorrect))(?:[,.:;!—–]+\s*|\s+(?:we|our|the|it)\b)";
     CORRECTION_WORD = r"(?i)^(?:no|nope|actually|not quite|that's (?:wrong|not right|not correct|incorrect))[\s,.:;!—–]*";
     DURABLE = r"(?i)^(?:from now on|going forward|in (?:the )?future|from here on|as a (?:general )?rule|rule of thumb|(?:our|the|team|house) (?:rule|convention|policy|standard)(?: here| in this \w+)?(?: is)?(?: that| to)?|keep in mind(?: that)?|(?:one|a|another|new|general|simple) (?:\w+ )?rule(?: for [\w ]{3,30})?:|note for (?:the )?future|note to self|for (?:the )?future(?: reference)?|(?:please )?remember(?: that|,|:| to (?:always|never)))[\s,:—–-]*";
+    ASKED_FOR = r"(?i)^(?:please|pls),? (?:always|never)\b";
     REMEMBER_TO = r"(?i)^(?:please )?remember to (?P<rest>(?:always|never)\b.*)$";
     ALWAYS = r"(?i)^(?:you (?:should|must|need to|have to) |we (?:should |must |need to )?|i (?:want|need|expect) you to |make sure (?:to |you )?)?(?P<adverb>always|never)\s+(?:ever\s+)?(?P<verb>[a-z][a-z-]*)";
     CONDITIONAL = r"(?i)^(?:when|whenever|if|before|after|for|in|on)\s[^,]{4,90},\s*(?:you should |we |please )?(?:always|never|do not|don't)\s+(?P<verb>[a-z][a-z-]*)";
@@ -129,10 +130,21 @@ struct Rule {
 pub(super) fn has_form(sentence: &str) -> bool {
     parse_rule(sentence).is_some()
 }
+    /// Whether it was said to be a rule: "from now on", "remember:", "please always".
+    is_outright: bool,
 
 /// Parses a sentence that has the form of a rule.
+/// The fewest words of a rule that name what it is about, and of one that was said to be a rule.
+const CONTENT_WORDS_MIN: usize = 3;
+const CONTENT_WORDS_MIN_OUTRIGHT: usize = 2;
+/// Emoji and the like: arrows, symbols, dingbats, pictures, and what joins and colours them.
+const PICTURES: [std::ops::RangeInclusive<char>; 4] =
+    ['\u{2190}'..='\u{21FF}', '\u{2300}'..='\u{2BFF}', '\u{FE00}'..='\u{FE0F}', '\u{1F000}'..='\u{1FAFF}'];
+
 fn parse_rule(sentence: &str) -> Option<Rule> {
-    let mut text = sentence;
+    // An emoji before a rule says nothing.
+    let mut text = sentence
+        .trim_start_matches(|c: char| c.is_whitespace() || PICTURES.iter().any(|range| range.contains(&c)));
     let mut corrects = false;
     let mut durable = false;
     loop {
@@ -141,6 +153,7 @@ fn parse_rule(sentence: &str) -> Option<Rule> {
         if CORRECTION.is_match(text) {
             corrects = true;
             text = &text[CORRECTION_WORD.find(text).map_or(0, |found| found.end())..];
+    let is_asked = ASKED_FOR.is_match(text);
         }
         if let Some(found) = REMEMBER_TO.captures(text).and_then(|found| found.name("rest")) {
             durable = true;
@@ -195,7 +208,7 @@ fn parse_rule(sentence: &str) -> Option<Rule> {
     } else {
         return None;
     };
-    Some(Rule { text: text.to_owned(), strength })
+    Some(Rule { text: text.to_owned(), strength, is_outright: durable || is_asked })
 }
 
 /// Why a sentence with the form of a rule is not worth proposing, if it is not.
@@ -226,7 +239,8 @@ fn rejection_reason(utterance: &Utterance<'_>, rule: &Rule) -> Option<&'static s
     if THIS_PLACE.is_match(sentence) {
         return Some("specific to one place in the current task");
     }
-    if DEICTIC.is_match(&rule.text) || sentences::content_words(&rule.text).len() < 3 {
+    let content_words_min = if rule.is_outright { CONTENT_WORDS_MIN_OUTRIGHT } else { CONTENT_WORDS_MIN };
+    if DEICTIC.is_match(&rule.text) || sentences::content_words(&rule.text).len() < content_words_min {
         return Some("unclear without its context");
     }
     (words > 45).then_some("too long to be one rule")
