@@ -28,6 +28,8 @@ regexes! {
     IMPLIES = r"(?i),? so .*\b(?:must|have to|has to|needs? to|should)\b";
     DONT_USE = r"(?i)^(?:please )?(?:don't|do not|avoid|stop|quit) (?:ever )?(?:use|using|run|running|call|calling|write|writing|add|adding|mock|mocking|commit|committing|put|putting|touch|touching|edit|editing|store|storing|log|logging|catch|catching|import|importing|install|installing|push|pushing|deploy|deploying|rely|relying|hardcode|hardcoding|hard-code|return|returning|create|creating|rebase|rebasing|squash|merge|bump|mutate|mutating|swallow|swallowing)\b";
     USE_INSTEAD = r"(?i)(?:[,;—–-]|\bbut\b|\.)\s*(?:please )?(?:use|prefer|run|call|write|go through|go with|reach for|do)\b|\binstead\b|\brather\b";
+    FORBIDDEN = r"(?i)^(?:never|don't|do not|avoid|stop)\b";
+    INSTEAD = r"(?i)\binstead\b";
     USE_NOT = r"(?i)^(?:please )?(?:use|prefer|pick|choose|favou?r|run|write|put|keep|call|name|store|return)\b.*(?:\binstead of\b|\brather than\b|\bover\b|,? not\b|,? never\b)";
     WE_DO = r"(?i)^(?:we|our \w+(?: \w+)?|this (?:repo|project|codebase|team|service)|everything|all \w+) (?:only |always |never |don't |do not |doesn't |does not )?(?:use|uses|deploy|deploys|prefer|prefers|store|stores|keep|keeps|write|writes|name|names|run|runs|pin|pins|ship|ships|tag|tags|squash|rebase|merge|return|returns|treat|treats|avoid|avoids|require|requires|log|logs|test|tests|version|versions|speak|speaks|live|lives|go|goes|expect|expects)\b";
     STATES = r"(?i)\b(?:is|are|belongs?|starts?|comes?|works?|must|should|needs?|takes?|returns?|expects?|uses?|runs?|lives?|goes|go|counts?|means?)\b";
@@ -67,12 +69,16 @@ pub(super) fn detect(session: &Session<'_>, detections: &mut Detections) {
         let next = session.next(at);
         // "Don't use npm here. Use pnpm instead."
         let mut joined = None;
+        let instead =
+            |next: &&Utterance<'_>| !next.sentence.is_question && INSTEAD.is_match(&next.sentence.text);
+        let mut instead = next.filter(|_| FORBIDDEN.is_match(&rule.text)).filter(instead);
         if DONT_USE.is_match(&rule.text) && !USE_INSTEAD.is_match(&rule.text) {
-            let instead = next.filter(|next| {
+            let found = next.filter(|next| {
                 !next.sentence.is_question && USE_INSTEAD.is_match(&format!(". {}", next.sentence.text))
             });
-            match instead {
+            match found {
                 Some(next) => {
+                    instead = found;
                     joined = Some(format!("{}; {}", rule.text, lower_first(&next.sentence.text)));
                     rule.strength = 0.65;
                 }
@@ -106,7 +112,7 @@ pub(super) fn detect(session: &Session<'_>, detections: &mut Detections) {
             by_human: true,
             summary: None,
             when: None,
-            what_to_do: None,
+            what_to_do: instead.map(|next| sentences::split_reason(&next.sentence.text).0.to_owned()),
             confidence: if why.is_some() { rule.strength + 0.05 } else { rule.strength }.min(0.7),
             why,
             rejected: None,
@@ -124,16 +130,10 @@ struct Rule {
     /// The sentence without greetings and "from now on".
     text: String,
     strength: f64,
-}
-
-/// Whether a sentence has the form of a rule.
-pub(super) fn has_form(sentence: &str) -> bool {
-    parse_rule(sentence).is_some()
-}
     /// Whether it was said to be a rule: "from now on", "remember:", "please always".
     is_outright: bool,
+}
 
-/// Parses a sentence that has the form of a rule.
 /// The fewest words of a rule that name what it is about, and of one that was said to be a rule.
 const CONTENT_WORDS_MIN: usize = 3;
 const CONTENT_WORDS_MIN_OUTRIGHT: usize = 2;
@@ -141,19 +141,25 @@ const CONTENT_WORDS_MIN_OUTRIGHT: usize = 2;
 const PICTURES: [std::ops::RangeInclusive<char>; 4] =
     ['\u{2190}'..='\u{21FF}', '\u{2300}'..='\u{2BFF}', '\u{FE00}'..='\u{FE0F}', '\u{1F000}'..='\u{1FAFF}'];
 
+/// Whether a sentence has the form of a rule.
+pub(super) fn has_form(sentence: &str) -> bool {
+    parse_rule(sentence).is_some()
+}
+
+/// Parses a sentence that has the form of a rule.
 fn parse_rule(sentence: &str) -> Option<Rule> {
     // An emoji before a rule says nothing.
     let mut text = sentence
         .trim_start_matches(|c: char| c.is_whitespace() || PICTURES.iter().any(|range| range.contains(&c)));
     let mut corrects = false;
     let mut durable = false;
+    let is_asked = ASKED_FOR.is_match(text);
     loop {
         let before = text.len();
         text = &text[LEAD_IN.find(text).map_or(0, |found| found.end())..];
         if CORRECTION.is_match(text) {
             corrects = true;
             text = &text[CORRECTION_WORD.find(text).map_or(0, |found| found.end())..];
-    let is_asked = ASKED_FOR.is_match(text);
         }
         if let Some(found) = REMEMBER_TO.captures(text).and_then(|found| found.name("rest")) {
             durable = true;

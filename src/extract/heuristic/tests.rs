@@ -506,6 +506,23 @@ fn rules_are_distinguished_from_instructions_and_jokes() {
 }
 
 #[test]
+fn what_to_do_instead_belongs_to_a_prohibition() {
+    for words in [
+        "no, don't use OFFSET on big tables. use keyset pagination on (created_at, id) instead, postgres reads and throws \
+         away every row before the page",
+        "never page through big tables with OFFSET. use keyset pagination on (created_at, id) instead",
+    ] {
+        let extraction = typed(&[words]);
+        let [unit] = extraction.candidates.as_slice() else { panic!("{extraction:#?}") };
+        assert!(unit.title.contains("OFFSET"), "{unit:#?}");
+        let text = format!("{}\n{}", unit.title, unit.body);
+        assert!(text.contains("se keyset pagination on (created_at, id) instead"), "{text}");
+    }
+    let alone = typed(&["never page through big tables with OFFSET. the tests of the importer are red"]);
+    assert!(!alone.candidates[0].body.contains("What to do"), "{alone:#?}");
+}
+
+#[test]
 fn stated_causes_are_detected() {
     let check = |words: &str, title: Option<&str>| {
         let found = detected(&session([assistant(words)]));
