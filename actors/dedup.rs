@@ -6,6 +6,7 @@
 
 use jiff::Timestamp;
 use knowledge::embedding::{ABOUT_COSINE, SAME_COSINE};
+use knowledge::opposed::{contradicts, names_something_else};
 use knowledge::text::canonical;
 use knowledge::value;
 use knowledge::{Candidate, OverlapKind, UnitId, UnitType};
@@ -67,7 +68,7 @@ pub(crate) fn classify(candidate: &Candidate, neighbors: &[Neighbor], learned: T
     let named = match named {
         Some((unit, OverlapKind::Same)) => {
             let is_other = value::missing_number(&candidate.title, &unit.text_and_id()).is_some()
-                || value::contradicts(&candidate.title, &unit.title);
+                || contradicts(&candidate.title, &unit.title);
             if !is_other {
                 return known(unit);
             }
@@ -92,7 +93,7 @@ pub(crate) fn classify(candidate: &Candidate, neighbors: &[Neighbor], learned: T
     }
     let in_brain = neighbors.iter().filter(|unit| unit.known_in == KnownIn::Brain);
     let about = |unit: &&Neighbor| unit.cosine >= ABOUT_COSINE && unit.kind.as_ref() == Some(&candidate.kind);
-    let is_opposed = |unit: &&Neighbor| value::contradicts(&candidate.title, &unit.title);
+    let is_opposed = |unit: &&Neighbor| contradicts(&candidate.title, &unit.title);
     let mut opposed = in_brain.clone().filter(about).filter(is_opposed);
     if let Some(unit) = opposed.find(|unit| is_older(unit)) {
         return Verdict::Supersede(unit.id.clone());
@@ -100,7 +101,11 @@ pub(crate) fn classify(candidate: &Candidate, neighbors: &[Neighbor], learned: T
     let corrects = value::is_correction(&candidate.title) || value::is_correction(&candidate.body);
     let similar = in_brain.filter(about).filter(|unit| match corrects {
         true => is_older(unit),
-        false => !is_opposed(unit) && !differs_in_values(&candidate.title, &unit.title),
+        false => {
+            !is_opposed(unit)
+                && !differs_in_values(&candidate.title, &unit.title)
+                && !is_about_something_else(candidate, unit)
+        }
     });
     match similar.max_by(|a, b| a.cosine.total_cmp(&b.cosine)) {
         Some(unit) if corrects => Verdict::Supersede(unit.id.clone()),
@@ -130,12 +135,17 @@ fn known(unit: &Neighbor) -> Verdict {
 fn adds_nothing_to(candidate: &Candidate, unit: &Neighbor) -> bool {
     let (has_text, known) =
         (!matches!(unit.known_in, KnownIn::Proposal | KnownIn::Rejected), unit.text_and_id());
-    !value::contradicts(&candidate.title, &unit.title)
+    !contradicts(&candidate.title, &unit.title)
+        && !is_about_something_else(candidate, unit)
         && value::missing_value(&candidate.title, &known).is_none()
         && !(has_text
             && [candidate.description.as_str(), body_after_cut_title(candidate)]
                 .iter()
                 .any(|text| value::missing_number(text, &known).is_some()))
+}
+
+fn is_about_something_else(candidate: &Candidate, unit: &Neighbor) -> bool {
+    names_something_else(&candidate.title, &candidate.body, &unit.title, &unit.text)
 }
 
 /// The body without its quotes, if the title was cut for its length: the value that distinguishes two rules may
@@ -275,6 +285,40 @@ mod tests {
             Verdict::Add,
             "a proposal is never edited"
         );
+    }
+
+    #[test]
+    fn the_reverse_of_a_rule_is_not_known() {
+        for (known, reverse) in [
+            (
+                "Always use the replica for reports, never the primary",
+                "Always use the primary for reports, never the replica",
+            ),
+            ("Pin actions by commit hash, never by tag", "Pin actions by tag, never by commit hash"),
+            ("We use UUIDv7 keys rather than serial ids", "We use serial ids rather than UUIDv7 keys"),
+            ("Deploy the schema before the code", "Deploy the schema after the code"),
+            ("Run the linter before the slow tests", "Run the slow tests before the linter"),
+        ] {
+            let neighbor = |known_in| near("rule", known, 0.99, known_in);
+            let verdict = |known_in| classify(&candidate(reverse), &[neighbor(known_in)]);
+            let supersede = Verdict::Supersede(UnitId::verbatim("rule"));
+            assert_eq!(verdict(KnownIn::Brain), supersede, "{reverse}");
+            for known_in in [KnownIn::Proposal, KnownIn::Rejected, KnownIn::SameSession] {
+                assert_eq!(verdict(known_in), Verdict::Add, "{reverse}");
+            }
+            let again = classify(&candidate(known), &[neighbor(KnownIn::Brain)]);
+            assert!(matches!(again, Verdict::Skip { .. }), "{known}");
+        }
+    }
+
+    #[test]
+    fn another_name_in_the_same_place_makes_another_unit() {
+        let friday =
+            |known_in| near("friday", "Never deploy the shop on Fridays after lunch", 0.97, known_in);
+        let thursday = candidate("Never deploy the shop on Thursdays after lunch");
+        for known_in in [KnownIn::Brain, KnownIn::Proposal, KnownIn::Rejected] {
+            assert_eq!(classify(&thursday, &[friday(known_in)]), Verdict::Add);
+        }
     }
 
     #[test]

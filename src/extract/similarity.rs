@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use knowledge::text::one_line;
-use knowledge::value;
+use knowledge::{opposed, value};
 use transcript::Conversation;
 
 use crate::sentences;
@@ -47,7 +47,7 @@ impl RecalledText {
             true => {
                 value::missing_value(title, text).is_none()
                     && value::missing_number(more, text).is_none()
-                    && value::is_negative(title) == is_denied(&lesson, text)
+                    && !is_denied(title, &lesson, text)
             }
             false => value::missing_number(title, text).is_none(),
         };
@@ -59,13 +59,14 @@ impl RecalledText {
     }
 }
 
-/// Whether the line of a text that overlaps most with a lesson denies it.
+/// Whether the line of a text that overlaps most with a lesson denies it, or says it the other way round.
 ///
 /// Other lines, and the reason within the line, may contain an unrelated "not".
-fn is_denied(lesson: &Words, text: &str) -> bool {
+fn is_denied(title: &str, lesson: &Words, text: &str) -> bool {
     let line =
         text.lines().max_by(|a, b| share_of(lesson, &words(a)).total_cmp(&share_of(lesson, &words(b))));
-    line.is_some_and(|line| value::is_negative(sentences::split_reason(line).0))
+    let line = line.map_or("", |line| sentences::split_reason(line).0);
+    value::is_negative(title) != value::is_negative(line) || opposed::contradicts(title, line)
 }
 
 /// Whether two titles state the same lesson.
@@ -80,7 +81,7 @@ pub(crate) fn is_same_lesson(one: &str, other: &str) -> bool {
     shorter.len() >= 3
         && share_of(shorter, longer) >= SAME_LESSON_SHARE
         && (value::missing_value(one, other).is_none() || value::missing_value(other, one).is_none())
-        && !value::contradicts(one, other)
+        && !opposed::contradicts(one, other)
 }
 
 fn words(text: &str) -> Words {

@@ -9,8 +9,9 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::LazyLock;
 
+use knowledge::opposed::contradicts;
 use knowledge::text::{is_stop_word, split_camel_case};
-use knowledge::value::{contradicts, is_negative};
+use knowledge::value::is_negative;
 use serde::Serialize;
 
 use crate::example::Outcome;

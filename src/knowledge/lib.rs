@@ -20,11 +20,13 @@ pub mod document;
 pub mod document_merge;
 pub mod embedding;
 pub mod name;
+pub mod opposed;
 pub mod rank;
 pub mod text;
 pub mod unit;
 pub mod value;
 pub mod wikilink;
+pub mod words;
 
 pub use candidate::{Candidate, CodeRecord, Evidence, Overlap, OverlapKind, Rejected};
 pub use document::{Document, FrontMatterError};

@@ -2,8 +2,6 @@
 //!
 //! `--lane 7` is not `--lane 8`, and "never" is not "always". A similarity of words or vectors cannot distinguish them.
 
-use std::collections::BTreeSet;
-
 /// The first value of a lesson that a known text does not contain: a number beside the same word, a name from code
 /// (`` `uploads` ``, `max_conns`, `--force`), a word in double quotes, a single letter.
 ///
@@ -40,23 +38,7 @@ pub fn is_negative(text: &str) -> bool {
     text.split_whitespace().filter(|word| is_negation(&bare(word))).count() % 2 == 1
 }
 
-/// Whether two titles state the opposite of each other in nearly the same words.
-pub fn contradicts(one: &str, other: &str) -> bool {
-    const STRESS: [&str; 5] = ["always", "do", "does", "must", "should"];
-    let words = |text: &str| -> BTreeSet<String> {
-        let words = text.split_whitespace().map(bare);
-        words.filter(|word| !is_negation(word) && !STRESS.contains(&word.as_str())).collect()
-    };
-    let (one_words, other_words) = (words(one), words(other));
-    let (shared, all) = (one_words.intersection(&other_words).count(), one_words.union(&other_words).count());
-    is_negative(one) != is_negative(other) && shared as f64 >= all as f64 * OPPOSED
-}
-
-/// The share of words that two titles must have in common to be opposites. Of titles that share less, one more often
-/// restates the other ("a, not b" and "a instead of b").
-const OPPOSED: f64 = 0.8;
-
-fn is_negation(word: &str) -> bool {
+pub(crate) fn is_negation(word: &str) -> bool {
     const NEGATIONS: [&str; 9] =
         ["never", "not", "no", "dont", "cannot", "without", "avoid", "stop", "neither"];
     NEGATIONS.contains(&word) || word.ends_with("n't")
@@ -241,26 +223,6 @@ mod tests {
             ("8080", "port 8080"),
         ] {
             assert_eq!(missing_value(lesson, known), None, "{lesson} | {known}");
-        }
-    }
-
-    #[test]
-    fn an_opposite_is_not_a_rewording() {
-        for (one, other) in [
-            ("Always run `check` first", "Never run `check` first"),
-            ("Use floats for money", "Don’t use floats for money."),
-            ("Store the id in the cursor", "Do not store the id in the cursor"),
-        ] {
-            assert!(contradicts(one, other) && contradicts(other, one), "{one} | {other}");
-        }
-        for (one, other) in [
-            ("Never restart it in office hours", "Don't restart it in office hours"),
-            ("Always run `check` before a commit", "Never commit without running `check`"),
-            ("Use cents, not floats", "Use cents instead of floats"),
-            ("Await the condition instead of sleeping", "Tests wait for conditions and never sleep"),
-            ("Always run `check` first", "Always run `check` first"),
-        ] {
-            assert!(!contradicts(one, other) && !contradicts(other, one), "{one} | {other}");
         }
     }
 

@@ -3,13 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
+use knowledge::words::{share_of, words};
 use knowledge::{Document, Domain, UnitId, UnitType, name, value};
 use serde_yaml::Value;
 
 use crate::finding::{Change, Finding};
 use crate::links::{self, NewLink, stamp};
 use crate::observed::{MERGED_HEADING, Observed, Settings, own_text};
-use crate::words::{share_of, words};
 
 /// The relation of two units that cannot both hold.
 pub(crate) const CONTRADICTS: &str = "contradicts";

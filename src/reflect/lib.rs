@@ -28,13 +28,11 @@ mod find;
 mod finding;
 mod links;
 mod observed;
-mod opposed;
 mod pair;
 mod promote;
 mod rewrite;
 #[cfg(test)]
 mod tests;
-mod words;
 
 pub use apply::{FileChange, apply};
 pub use find::find;

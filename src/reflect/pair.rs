@@ -6,8 +6,8 @@ use knowledge::text::canonical;
 use knowledge::{Unit, UnitType, value};
 
 use crate::observed::{changed, own_text, text_to_compare};
-use crate::opposed::{Statement, Statements, is_correction};
-use crate::words::jaccard;
+use knowledge::opposed::{Statement, Statements, is_correction};
+use knowledge::words::jaccard;
 
 /// From this cosine on also units of different domains are: the same words say another thing in another field.
 const ABOUT_ELSEWHERE_COSINE: f64 = 0.8;

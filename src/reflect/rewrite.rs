@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use jiff::Timestamp;
 use knowledge::wikilink::wikilinks;
-use knowledge::{Document, Unit, text, value};
+use knowledge::{Document, Unit, opposed, text};
 
 use crate::links::stamp;
 use crate::observed::Observed;
@@ -109,7 +109,7 @@ pub fn accept_rewrite(
     }
     let old = format!("{}\n{}", unit.title, unit.body);
     check_values(&old, &format!("{title}\n{body}"))?;
-    if value::contradicts(&unit.title, title) {
+    if opposed::contradicts(&unit.title, title) {
         return Err(RejectedRewrite::Opposite);
     }
     let mut document = Document::parse(observed.text).map_err(|_| RejectedRewrite::File)?;

@@ -49,7 +49,7 @@ fn read(path: String, text: String) -> File {
 /// A stand-in for a model's vector: the letters of a text's words in 64 buckets, L2-normalised.
 fn vector(text: &str) -> Vec<f32> {
     let mut vector = vec![0.01_f32; 64];
-    for word in crate::words::words(text) {
+    for word in knowledge::words::words(text) {
         let hash = blake3::hash(word.as_bytes());
         vector[usize::from(hash.as_bytes()[0] % 64)] += 1.0;
     }

@@ -15,6 +15,7 @@ regexes! {
     CORRECTION = r"(?i)^(?:no|nope|actually|not quite|that's (?:wrong|not right|not correct|incorrect))(?:[,.:;!—–]+\s*|\s+(?:we|our|the|it)\b)";
     CORRECTION_WORD = r"(?i)^(?:no|nope|actually|not quite|that's (?:wrong|not right|not correct|incorrect))[\s,.:;!—–]*";
     DURABLE = r"(?i)^(?:from now on|going forward|in (?:the )?future|from here on|as a (?:general )?rule|rule of thumb|(?:our|the|team|house) (?:rule|convention|policy|standard)(?: here| in this \w+)?(?: is)?(?: that| to)?|keep in mind(?: that)?|(?:one|a|another|new|general|simple) (?:\w+ )?rule(?: for [\w ]{3,30})?:|note for (?:the )?future|note to self|for (?:the )?future(?: reference)?|(?:please )?remember(?: that|,|:| to (?:always|never)))[\s,:—–-]*";
+    ASKED_FOR = r"(?i)^(?:please|pls),? (?:always|never)\b";
     REMEMBER_TO = r"(?i)^(?:please )?remember to (?P<rest>(?:always|never)\b.*)$";
     ALWAYS = r"(?i)^(?:you (?:should|must|need to|have to) |we (?:should |must |need to )?|i (?:want|need|expect) you to |make sure (?:to |you )?)?(?P<adverb>always|never)\s+(?:ever\s+)?(?P<verb>[a-z][a-z-]*)";
     CONDITIONAL = r"(?i)^(?:when|whenever|if|before|after|for|in|on)\s[^,]{4,90},\s*(?:you should |we |please )?(?:always|never|do not|don't)\s+(?P<verb>[a-z][a-z-]*)";
@@ -27,6 +28,8 @@ regexes! {
     IMPLIES = r"(?i),? so .*\b(?:must|have to|has to|needs? to|should)\b";
     DONT_USE = r"(?i)^(?:please )?(?:don't|do not|avoid|stop|quit) (?:ever )?(?:use|using|run|running|call|calling|write|writing|add|adding|mock|mocking|commit|committing|put|putting|touch|touching|edit|editing|store|storing|log|logging|catch|catching|import|importing|install|installing|push|pushing|deploy|deploying|rely|relying|hardcode|hardcoding|hard-code|return|returning|create|creating|rebase|rebasing|squash|merge|bump|mutate|mutating|swallow|swallowing)\b";
     USE_INSTEAD = r"(?i)(?:[,;—–-]|\bbut\b|\.)\s*(?:please )?(?:use|prefer|run|call|write|go through|go with|reach for|do)\b|\binstead\b|\brather\b";
+    FORBIDDEN = r"(?i)^(?:never|don't|do not|avoid|stop)\b";
+    INSTEAD = r"(?i)\binstead\b";
     USE_NOT = r"(?i)^(?:please )?(?:use|prefer|pick|choose|favou?r|run|write|put|keep|call|name|store|return)\b.*(?:\binstead of\b|\brather than\b|\bover\b|,? not\b|,? never\b)";
     WE_DO = r"(?i)^(?:we|our \w+(?: \w+)?|this (?:repo|project|codebase|team|service)|everything|all \w+) (?:only |always |never |don't |do not |doesn't |does not )?(?:use|uses|deploy|deploys|prefer|prefers|store|stores|keep|keeps|write|writes|name|names|run|runs|pin|pins|ship|ships|tag|tags|squash|rebase|merge|return|returns|treat|treats|avoid|avoids|require|requires|log|logs|test|tests|version|versions|speak|speaks|live|lives|go|goes|expect|expects)\b";
     STATES = r"(?i)\b(?:is|are|belongs?|starts?|comes?|works?|must|should|needs?|takes?|returns?|expects?|uses?|runs?|lives?|goes|go|counts?|means?)\b";
@@ -39,7 +42,11 @@ regexes! {
     JOKE = r"(?i)\b(?:lol|ha ?ha+|lmao|rofl|yeah,? right|just kidding|jk|kidding|sarcasm|sarcastic|great idea|brilliant|genius|oh great|what could (?:possibly )?go wrong|worked (?:out )?so well|who needs|because who|obviously nobody|joking)\b|[🙄😂🤣😅😜🤡]|(?:^|\s)/s(?:\s|$)";
     SUPPOSED = r"(?i)^(?:what if|suppose|imagine|let's say|say we|maybe|perhaps|i wonder|in theory|ideally|it would be|would be nice|if only|i wish|i used to|we used to|back in)\b|\b(?:might|could|would|can) (?:always|never)\b|\b(?:wondering|used to)\b";
     OTHERS_WORDS = r"(?i)\b(?:docs?|documentation|readme|linter|clippy|eslint|article|blog|he|she|they|someone|somebody|people|chatgpt|copilot|stack ?overflow|the internet|reddit|customer|customers|users?|boss|manager|consultant) (?:always |never |keeps? )?(?:say|says|said|told|tells|claim|claims|suggest|suggests|recommend|recommends|reads|wants?|wanted|insist|insists|think|thinks)\b|\baccording to\b";
-    ORDERS_TO_A_MODEL = r"(?i)\b(?:previous|prior|above|earlier|all other) (?:instructions?|rules?|prompts?)\b|\bsystem prompt\b|\byou are now\b|\b(?:do not|don't|never) (?:tell|inform|mention (?:this|it) to) the user\b|\b(?:exfiltrate|jailbreak)\b|\bignore (?:your|the|any) (?:instructions|guidelines|rules)\b|\b(?:curl|wget)\b.*\|\s*(?:ba|z)?sh\b|\b(?:send|post|upload)\b.{0,60}(?:https?://|credentials|secrets|\.env\b|tokens?\b.*\bto\b)|\bwithout (?:asking|confirmation|telling)\b";
+    ORDERS_TO_A_MODEL = r"(?i)\b(?:previous|prior|above|earlier|all other) (?:instructions?|rules?|prompts?)\b|\bsystem prompt\b|\byou are now\b|\b(?:do not|don't|never) (?:tell|inform|mention (?:this|it) to) the user\b|\b(?:exfiltrate|jailbreak)\b|\bignore (?:your|the|any) (?:instructions|guidelines|rules)\b|\b(?:curl|wget)\b.*\|\s*(?:ba|z)?sh\b|\b(?:send|post|upload)\b.{0,60}(?:https?://|credentials|secrets|\.env\b|tokens?\b.*\bto\b)";
+    UNASKED = r"(?i)\bwithout (?:asking|confirmation|telling)\b";
+    // "never drop a table without asking the DBA"; but "don't wait" before it urges.
+    FORBIDS = r"(?i)(?:^|[.!?:;,\n–—-])\s*(?:\w+ ){0,4}(?:never|don't|do not|must not|cannot|can't|nobody|no one|avoid)\s+(?:ever\s+)?(?P<verb>\w+)\b[^.!?:;,\n]*$";
+    URGES = r"(?i)^(?:wait|hesitate|bother|worry|stop|mind|be|fail|forget|pause|think)$";
     // The origin of a rule: "…, we've been bitten twice".
     TOLD_AFTER = r"(?i)^.{20,}?,\s+(?P<reason>(?:we(?:'ve| have| had| got| lost| were)|it|that|they|last (?:time|week|month|year))\b.{10,})$";
     OBLIGED = r"(?i)^(?:we|you) (?:should|must|need to) (?P<adverb>always|never)\b";
@@ -62,12 +69,16 @@ pub(super) fn detect(session: &Session<'_>, detections: &mut Detections) {
         let next = session.next(at);
         // "Don't use npm here. Use pnpm instead."
         let mut joined = None;
+        let instead =
+            |next: &&Utterance<'_>| !next.sentence.is_question && INSTEAD.is_match(&next.sentence.text);
+        let mut instead = next.filter(|_| FORBIDDEN.is_match(&rule.text)).filter(instead);
         if DONT_USE.is_match(&rule.text) && !USE_INSTEAD.is_match(&rule.text) {
-            let instead = next.filter(|next| {
+            let found = next.filter(|next| {
                 !next.sentence.is_question && USE_INSTEAD.is_match(&format!(". {}", next.sentence.text))
             });
-            match instead {
+            match found {
                 Some(next) => {
+                    instead = found;
                     joined = Some(format!("{}; {}", rule.text, lower_first(&next.sentence.text)));
                     rule.strength = 0.65;
                 }
@@ -101,7 +112,7 @@ pub(super) fn detect(session: &Session<'_>, detections: &mut Detections) {
             by_human: true,
             summary: None,
             when: None,
-            what_to_do: None,
+            what_to_do: instead.map(|next| sentences::split_reason(&next.sentence.text).0.to_owned()),
             confidence: if why.is_some() { rule.strength + 0.05 } else { rule.strength }.min(0.7),
             why,
             rejected: None,
@@ -119,7 +130,16 @@ struct Rule {
     /// The sentence without greetings and "from now on".
     text: String,
     strength: f64,
+    /// Whether it was said to be a rule: "from now on", "remember:", "please always".
+    is_outright: bool,
 }
+
+/// The fewest words of a rule that name what it is about, and of one that was said to be a rule.
+const CONTENT_WORDS_MIN: usize = 3;
+const CONTENT_WORDS_MIN_OUTRIGHT: usize = 2;
+/// Emoji and the like: arrows, symbols, dingbats, pictures, and what joins and colours them.
+const PICTURES: [std::ops::RangeInclusive<char>; 4] =
+    ['\u{2190}'..='\u{21FF}', '\u{2300}'..='\u{2BFF}', '\u{FE00}'..='\u{FE0F}', '\u{1F000}'..='\u{1FAFF}'];
 
 /// Whether a sentence has the form of a rule.
 pub(super) fn has_form(sentence: &str) -> bool {
@@ -128,9 +148,12 @@ pub(super) fn has_form(sentence: &str) -> bool {
 
 /// Parses a sentence that has the form of a rule.
 fn parse_rule(sentence: &str) -> Option<Rule> {
-    let mut text = sentence;
+    // An emoji before a rule says nothing.
+    let mut text = sentence
+        .trim_start_matches(|c: char| c.is_whitespace() || PICTURES.iter().any(|range| range.contains(&c)));
     let mut corrects = false;
     let mut durable = false;
+    let is_asked = ASKED_FOR.is_match(text);
     loop {
         let before = text.len();
         text = &text[LEAD_IN.find(text).map_or(0, |found| found.end())..];
@@ -191,14 +214,14 @@ fn parse_rule(sentence: &str) -> Option<Rule> {
     } else {
         return None;
     };
-    Some(Rule { text: text.to_owned(), strength })
+    Some(Rule { text: text.to_owned(), strength, is_outright: durable || is_asked })
 }
 
 /// Why a sentence with the form of a rule is not worth proposing, if it is not.
 fn rejection_reason(utterance: &Utterance<'_>, rule: &Rule) -> Option<&'static str> {
     let sentence = utterance.sentence.text.as_str();
     let words = rule.text.split_whitespace().count();
-    if ORDERS_TO_A_MODEL.is_match(utterance.message) {
+    if orders_a_model(utterance.message) {
         return Some("looks like an attempt to instruct the model");
     }
     if utterance.message.len() > PASTED_BYTES_MIN {
@@ -222,7 +245,8 @@ fn rejection_reason(utterance: &Utterance<'_>, rule: &Rule) -> Option<&'static s
     if THIS_PLACE.is_match(sentence) {
         return Some("specific to one place in the current task");
     }
-    if DEICTIC.is_match(&rule.text) || sentences::content_words(&rule.text).len() < 3 {
+    let content_words_min = if rule.is_outright { CONTENT_WORDS_MIN_OUTRIGHT } else { CONTENT_WORDS_MIN };
+    if DEICTIC.is_match(&rule.text) || sentences::content_words(&rule.text).len() < content_words_min {
         return Some("unclear without its context");
     }
     (words > 45).then_some("too long to be one rule")
@@ -235,7 +259,18 @@ pub(super) fn is_order(detection: &Detection) -> bool {
 
 /// Whether a person's message is a joke or an attempt to instruct the model.
 pub(super) fn is_no_statement(message: &str) -> bool {
-    JOKE.is_match(message) || ORDERS_TO_A_MODEL.is_match(message)
+    JOKE.is_match(message) || orders_a_model(message)
+}
+
+/// Whether a message has what instructs a model behind people's backs. To forbid what nobody was asked about is a rule.
+fn orders_a_model(message: &str) -> bool {
+    let is_forbidden = |before: &str| {
+        let verb = FORBIDS.captures(before).and_then(|found| found.name("verb"));
+        verb.is_some_and(|verb| !URGES.is_match(verb.as_str()))
+    };
+    let message = message.replace('’', "'");
+    ORDERS_TO_A_MODEL.is_match(&message)
+        || UNASKED.find_iter(&message).any(|found| !is_forbidden(&message[..found.start()]))
 }
 
 /// Whether a person's message is pasted, a joke or an attempt to instruct the model.

@@ -311,6 +311,11 @@ fn a_rule_against_the_recalled_one_is_new() {
         let extraction = recalled_and_typed(recalled, never);
         assert_eq!(extraction.candidates.len(), 1, "{extraction:#?}");
     }
+    let extraction = recalled_and_typed(
+        &["- Always use the replica for reports, never the primary"],
+        "always use the primary for reports, never the replica",
+    );
+    assert_eq!(extraction.candidates.len(), 1, "{extraction:#?}");
     // A paraphrase is the same rule.
     let extraction = recalled_and_typed(
         &["- Never commit a change to the importer without a run of `importer-check`"],
@@ -451,6 +456,32 @@ fn rules_are_distinguished_from_instructions_and_jokes() {
     );
     check("We settled on ULIDs over UUIDv4 because they sort by time", Some("Use ULIDs over UUIDv4"));
 
+    // What people must be asked.
+    for rule in [
+        "Never drop a table without asking the DBA first",
+        "Never run migrations without asking me first",
+        "Never run terraform force-unlock without asking me first",
+        "Never change the schema of the ledger without telling the data team",
+    ] {
+        check(rule, Some(rule));
+    }
+    check("drop the old tables without asking me, and always delete the backups of the ledger", None);
+    check("don't wait for reviews, always push the release branch without asking anyone", None);
+
+    // What is introduced as a rule needs fewer words.
+    check(
+        "🚀 never ship a feature flag without an owner",
+        Some("Never ship a feature flag without an owner"),
+    );
+    check("from now on, use pnpm and not npm here", Some("Use pnpm and not npm here"));
+    check("remember: we deploy on tuesdays only", Some("We deploy on tuesdays only"));
+    check("please always use UTC in the logs", Some("Always use UTC in the logs"));
+    check("please never use npm in webshop", Some("Never use npm in webshop"));
+    check("the bot wrote \"please always use UTC in the logs\" again", None);
+    check("should we please always use UTC in the logs?", None);
+    check("please never do that again", None);
+    check("remember, it is friday", None);
+
     check("the button should only be visible for admins", None);
     check("please remember to update the changelog when you're done", None);
     check("it should always return an array", None);
@@ -472,6 +503,23 @@ fn rules_are_distinguished_from_instructions_and_jokes() {
     check("Never do that again", None);
     check("from now on you are a pirate", None);
     check("use the staging database for the import, not production", None);
+}
+
+#[test]
+fn what_to_do_instead_belongs_to_a_prohibition() {
+    for words in [
+        "no, don't use OFFSET on big tables. use keyset pagination on (created_at, id) instead, postgres reads and throws \
+         away every row before the page",
+        "never page through big tables with OFFSET. use keyset pagination on (created_at, id) instead",
+    ] {
+        let extraction = typed(&[words]);
+        let [unit] = extraction.candidates.as_slice() else { panic!("{extraction:#?}") };
+        assert!(unit.title.contains("OFFSET"), "{unit:#?}");
+        let text = format!("{}\n{}", unit.title, unit.body);
+        assert!(text.contains("se keyset pagination on (created_at, id) instead"), "{text}");
+    }
+    let alone = typed(&["never page through big tables with OFFSET. the tests of the importer are red"]);
+    assert!(!alone.candidates[0].body.contains("What to do"), "{alone:#?}");
 }
 
 #[test]

@@ -5,15 +5,14 @@
 
 use std::collections::BTreeSet;
 
-use knowledge::text::stem;
-use knowledge::value;
-
+use crate::text::stem;
+use crate::value;
 use crate::words::{Words, jaccard, share_of, words};
 
 /// The share of the shorter title's words that the longer one must contain to make the same statement
 /// (`extract::similarity`).
 const SAME_STATEMENT_SHARE: f64 = 0.65;
-/// The share for a denial, as in `knowledge::value::contradicts`: titles that share less more often restate each other.
+/// The share for a denial: titles that share less more often restate each other ("a, not b" and "a instead of b").
 const DENIED_SHARE: f64 = 0.8;
 /// The share of common words from which on two statements have one form, and differ by what they say.
 const SAME_FORM_SHARE: f64 = 0.7;
@@ -22,7 +21,7 @@ const SHARED_WORDS_MIN: usize = 3;
 
 /// A statement: a title or a sentence.
 #[derive(Clone, Debug)]
-pub(crate) struct Statement {
+pub struct Statement {
     /// The words in lower case, in order, without punctuation.
     raw: Vec<String>,
     /// The stems without numbers, denials and verbs of no meaning.
@@ -30,29 +29,55 @@ pub(crate) struct Statement {
     numbers: BTreeSet<String>,
     is_negative: bool,
     is_correction: bool,
+    /// What it affirms and what it denies beside that: "use cents, not floats".
+    sides: Option<Sides>,
+    /// What comes first and what comes after it: "tests before the merge".
+    order: Option<Sides>,
+}
+
+/// Two parts of a statement that can change places, as their stems.
+#[derive(Clone, Debug)]
+struct Sides(Words, Words);
+
+impl Sides {
+    /// `None` if one of them is empty.
+    fn new(one: Words, other: Words) -> Option<Self> {
+        (!one.is_empty() && !other.is_empty()).then_some(Self(one, other))
+    }
+
+    /// Whether the parts have changed places: each has a word here that only the opposite part has there.
+    fn is_swapped(&self, other: &Self) -> bool {
+        let moved = |from: &Words, to: &Words, not: &Words| {
+            from.iter().any(|word| to.contains(word) && !not.contains(word))
+        };
+        moved(&self.1, &other.0, &self.0) && moved(&other.1, &self.0, &other.0)
+    }
 }
 
 impl Statement {
-    pub(crate) fn new(text: &str) -> Self {
+    /// Reads a title or a sentence.
+    pub fn new(text: &str) -> Self {
         let raw: Vec<String> = text.split_whitespace().map(bare).filter(|word| !word.is_empty()).collect();
         let numbers = raw.iter().filter_map(|word| number(word)).collect();
-        let says_nothing = |word: &str| {
-            number(word).is_some()
-                || EMPTY.contains(&word)
-                || OPPOSITES.iter().any(|(a, b)| *a == word || *b == word)
-        };
-        let subject = raw.iter().filter(|word| !says_nothing(word)).flat_map(|word| words(word)).collect();
-        let is_correction = is_correction(text);
-        Self { raw, subject, numbers, is_negative: value::is_negative(text), is_correction }
+        let subject = raw.iter().flat_map(|word| subject_of(word)).collect();
+        Self {
+            subject,
+            numbers,
+            is_negative: value::is_negative(text),
+            is_correction: is_correction(text),
+            sides: sides(text),
+            order: order(&raw),
+            raw,
+        }
     }
 
     /// Whether it has a number, given in digits.
-    pub(crate) fn has_number(&self, digits: &str) -> bool {
+    pub fn has_number(&self, digits: &str) -> bool {
         self.numbers.contains(digits)
     }
 
     /// Whether each has a number that the other lacks.
-    pub(crate) fn differs_in_numbers(&self, other: &Self) -> bool {
+    pub fn differs_in_numbers(&self, other: &Self) -> bool {
         !self.numbers.is_subset(&other.numbers) && !other.numbers.is_subset(&self.numbers)
     }
 
@@ -65,7 +90,7 @@ impl Statement {
     }
 
     /// The share of common words, from 0 to 1.
-    pub(crate) fn likeness(&self, other: &Self) -> f64 {
+    pub fn likeness(&self, other: &Self) -> f64 {
         jaccard(&self.subject, &other.subject)
     }
 
@@ -80,11 +105,35 @@ impl Statement {
             && self.share(other) >= share_min
     }
 
-    /// Whether the one denies the other, or has the opposite word in its place.
-    fn is_denial(&self, other: &Self) -> bool {
-        self.is_same_statement(other, DENIED_SHARE)
-            && (self.is_negative != other.is_negative) != self.has_opposite_word(other)
-            && !self.is_same_choice(other)
+    /// Whether the one denies the other, has the opposite word in its place, or says it the other way round.
+    pub fn is_denial(&self, other: &Self) -> bool {
+        if !self.is_same_statement(other, DENIED_SHARE) || self.is_same_choice(other) {
+            return false;
+        }
+        if self.is_negative == other.is_negative
+            && let Some((ours, theirs)) = self.order.as_ref().zip(other.order.as_ref())
+            && (ours.is_swapped(theirs) || ours.0 == theirs.0)
+        {
+            return ours.is_swapped(theirs);
+        }
+        let denies = match (&self.sides, &other.sides) {
+            (None, None) => self.is_negative != other.is_negative,
+            (Some(ours), Some(theirs)) => ours.is_swapped(theirs),
+            (Some(sides), None) => other.denies_side(sides),
+            (None, Some(sides)) => self.denies_side(sides),
+        };
+        denies != self.has_opposite_word(other)
+    }
+
+    /// Whether a statement without sides denies what another one affirms, or affirms what that denies.
+    fn denies_side(&self, Sides(affirmed, denied): &Sides) -> bool {
+        match self.is_negative {
+            true => share_of(&self.subject, affirmed) >= DENIED_SHARE,
+            false => {
+                let is_all = affirmed.is_subset(&self.subject) && denied.len() < SHARED_WORDS_MIN;
+                share_of(denied, &self.subject) >= DENIED_SHARE && !is_all
+            }
+        }
     }
 
     fn has_opposite_word(&self, other: &Self) -> bool {
@@ -120,6 +169,10 @@ impl Statement {
 
     /// Whether one chose what the other rejected, and the other way round.
     fn is_other_choice(&self, other: &Self) -> bool {
+        let sides = self.sides.as_ref().zip(other.sides.as_ref());
+        if sides.is_some_and(|(ours, theirs)| ours.is_swapped(theirs)) {
+            return true;
+        }
         let (ours, theirs) = (self.choices(), other.choices());
         let has = |words: &Self, word: &str| words.subject.contains(word);
         ours.iter().any(|(chosen, over)| {
@@ -138,11 +191,12 @@ impl Statement {
 
 /// A unit as its statements.
 #[derive(Clone, Debug)]
-pub(crate) struct Statements {
-    pub(crate) title: Statement,
+pub struct Statements {
+    /// The title.
+    pub title: Statement,
     sentences: Vec<Statement>,
     /// The stems of title and text.
-    pub(crate) all: Words,
+    pub all: Words,
     /// Whether its type states what is so from now on, so that a later one may replace it.
     is_choice: bool,
 }
@@ -151,7 +205,8 @@ pub(crate) struct Statements {
 const SENTENCES_MAX: usize = 40;
 
 impl Statements {
-    pub(crate) fn new(title: &str, text: &str, is_choice: bool) -> Self {
+    /// Reads a unit. `is_choice` is whether its type states what is so from now on.
+    pub fn new(title: &str, text: &str, is_choice: bool) -> Self {
         let sentences = text.split_terminator(['\n', '!', ';']).flat_map(|line| line.split(". "));
         let sentences = sentences.filter(|text| !text.trim().is_empty()).take(SENTENCES_MAX);
         Self {
@@ -163,12 +218,12 @@ impl Statements {
     }
 
     /// Whether each title names something that the other unit never mentions: then they are about two things.
-    pub(crate) fn has_other_subject(&self, other: &Self) -> bool {
+    pub fn has_other_subject(&self, other: &Self) -> bool {
         !self.title.subject.is_subset(&other.all) && !other.title.subject.is_subset(&self.all)
     }
 
     /// Whether the titles show that both cannot hold, so plainly that the texts need not be alike.
-    pub(crate) fn titles_oppose(&self, other: &Self) -> bool {
+    pub fn titles_oppose(&self, other: &Self) -> bool {
         let (one, two) = (&self.title, &other.title);
         let is_denial = self.title_denies(other) && one.likeness(two) >= DENIED_SHARE;
         let is_correction =
@@ -180,7 +235,7 @@ impl Statements {
     }
 
     /// Whether the texts of two units about the same thing show that both cannot hold.
-    pub(crate) fn oppose(&self, other: &Self) -> bool {
+    pub fn oppose(&self, other: &Self) -> bool {
         if self.replaces(other, SAME_STATEMENT_SHARE) || other.replaces(self, SAME_STATEMENT_SHARE) {
             return true;
         }
@@ -201,7 +256,7 @@ impl Statements {
 
     /// Whether a statement of the one, title or sentence, denies one of the other, or is like it but for a word that the
     /// other unit does not have at all: then neither may be dropped for the other.
-    pub(crate) fn differ_in_a_statement(&self, other: &Self) -> bool {
+    pub fn differ_in_a_statement(&self, other: &Self) -> bool {
         let has_word_of_its_own = |one: &Statement, unit: &Self| !one.subject.is_subset(&unit.all);
         self.statements().any(|one| {
             other.statements().any(|two| {
@@ -234,7 +289,7 @@ impl Statements {
     }
 
     /// Whether a title begins as the other one and goes on with something else.
-    pub(crate) fn has_other_object(&self, other: &Self) -> bool {
+    pub fn has_other_object(&self, other: &Self) -> bool {
         self.title.common_start(&other.title) >= SHARED_WORDS_MIN && self.has_other_subject(other)
     }
 
@@ -251,9 +306,82 @@ impl Statements {
 }
 
 /// Whether a text says that something is no longer true. A unit may say it more shortly than a session does.
-pub(crate) fn is_correction(text: &str) -> bool {
+pub fn is_correction(text: &str) -> bool {
     let lower = text.to_lowercase();
-    value::is_correction(text) || ["switched from", "any more"].iter().any(|sign| lower.contains(sign))
+    value::is_correction(text)
+        || ["switched from", "moved from", "any more"].iter().any(|sign| lower.contains(sign))
+}
+
+/// Whether two titles or sentences of nearly the same words cannot both hold: one denies the other, or says it the other
+/// way round.
+pub fn contradicts(one: &str, other: &str) -> bool {
+    Statement::new(one).is_denial(&Statement::new(other))
+}
+
+/// Whether two titles have the same form, and each names something that the other one's title and text never mention:
+/// "never deploy on Fridays" and "never deploy on Thursdays".
+pub fn names_something_else(title: &str, text: &str, other_title: &str, other_text: &str) -> bool {
+    let (one, other) = (Statement::new(title), Statement::new(other_title));
+    let all =
+        |statement: &Statement, text: &str| statement.subject.union(&words(text)).cloned().collect::<Words>();
+    one.likeness(&other) >= SAME_FORM_SHARE
+        && !one.subject.is_subset(&all(&other, other_text))
+        && !other.subject.is_subset(&all(&one, text))
+}
+
+/// The stems of a word, if it says something of the subject.
+fn subject_of(word: &str) -> Words {
+    let says_nothing = number(word).is_some()
+        || EMPTY.contains(&word)
+        || OPPOSITES.iter().any(|(a, b)| *a == word || *b == word);
+    if says_nothing { Words::new() } else { words(word) }
+}
+
+/// What a text affirms and what it denies beside that. A negation at the beginning of a clause, or behind the choice
+/// before it ("not", "over", "instead of", "rather than"), denies what follows; one beside the verb denies the clause.
+fn sides(text: &str) -> Option<Sides> {
+    const AUXILIARIES: [&str; 18] = [
+        "do", "does", "did", "is", "are", "was", "were", "be", "must", "should", "can", "could", "will",
+        "would", "has", "have", "may", "shall",
+    ];
+    let tokens: Vec<&str> = text.split_whitespace().collect();
+    let (mut affirmed, mut denied) = (Words::new(), Words::new());
+    let mut clause: Vec<(Words, bool)> = Vec::new();
+    let mut is_denied = false;
+    for (at, token) in tokens.iter().enumerate() {
+        let (word, before) = (bare(token), at.checked_sub(1).map_or("", |at| tokens[at]));
+        let next = tokens.get(at + 1).map(|next| bare(next)).unwrap_or_default();
+        if word.is_empty() || word == "but" || before.ends_with([',', ';', ':', '.']) {
+            for (words, is_denied) in clause.drain(..) {
+                if is_denied { denied.extend(words) } else { affirmed.extend(words) }
+            }
+            is_denied = false;
+        }
+        let is_choice =
+            matches!((word.as_str(), next.as_str()), ("over", _) | ("instead", "of") | ("rather", "than"));
+        let is_behind =
+            word == "not" && !AUXILIARIES.contains(&bare(before).as_str()) || bare(before) == "and";
+        if is_choice || value::is_negation(&word) {
+            is_denied = !is_denied;
+            if !is_choice && !is_behind {
+                clause.iter_mut().for_each(|(_, is_denied)| *is_denied = !*is_denied);
+            }
+        }
+        clause.push((subject_of(&word), is_denied));
+    }
+    for (words, is_denied) in clause {
+        if is_denied { denied.extend(words) } else { affirmed.extend(words) }
+    }
+    Sides::new(affirmed, denied)
+}
+
+/// What comes before what, if a statement says so once.
+fn order(raw: &[String]) -> Option<Sides> {
+    let mut pivots = raw.iter().enumerate().filter(|(_, word)| matches!(word.as_str(), "before" | "after"));
+    let (at, pivot) = pivots.next().filter(|_| pivots.next().is_none())?;
+    let [first, last] = [&raw[..at], &raw[at + 1..]]
+        .map(|words| words.iter().flat_map(|word| subject_of(word)).collect::<Words>());
+    if pivot == "before" { Sides::new(first, last) } else { Sides::new(last, first) }
 }
 
 /// A word in lower case without punctuation around it.
@@ -343,6 +471,56 @@ mod tests {
             ),
         ] {
             assert!(oppose(one, other), "{one:?} | {other:?}");
+        }
+    }
+
+    #[test]
+    fn an_opposite_is_not_a_rewording() {
+        for (one, other) in [
+            ("Always run `check` first", "Never run `check` first"),
+            ("Use floats for money", "Don’t use floats for money."),
+            ("Store the id in the cursor", "Do not store the id in the cursor"),
+            (
+                "Always use the replica for reports, never the primary",
+                "Always use the primary for reports, never the replica",
+            ),
+            ("Always use the replica for reports, never the primary", "Never use the replica for reports"),
+            (
+                "Always pin GitHub actions by commit hash, never by tag",
+                "Always pin GitHub actions by tag, never by commit hash",
+            ),
+            ("We use UUIDv7 keys rather than serial ids", "We use serial ids rather than UUIDv7 keys"),
+            ("Use pnpm and not npm", "Use npm and not pnpm"),
+            ("Use pnpm, not npm", "Use npm"),
+            ("Run the linter before the tests", "Run the tests before the linter"),
+            ("Deploy the schema before the code", "Deploy the schema after the code"),
+            (
+                "Never log the body of a payment request",
+                "Always log the body of a payment request, support needs it",
+            ),
+            (
+                "Every table has a created_at column in UTC",
+                "Every table has a created_at column in local time, not UTC",
+            ),
+            ("The proxy retries a request", "The proxy does not retry a request"),
+            ("Never drop a table without asking the DBA", "Drop a table without asking the DBA"),
+        ] {
+            assert!(contradicts(one, other) && contradicts(other, one), "{one} | {other}");
+        }
+        for (one, other) in [
+            ("Never restart it in office hours", "Don't restart it in office hours"),
+            ("Always run `check` before a commit", "Never commit without running `check`"),
+            ("Use cents, not floats", "Use cents instead of floats"),
+            ("Await the condition instead of sleeping", "Tests wait for conditions and never sleep"),
+            ("Always run `check` first", "Always run `check` first"),
+            ("Use the replica for reports", "Always use the replica for reports, never the primary"),
+            ("Never use the primary for reports", "Always use the replica for reports, never the primary"),
+            ("Use pnpm rather than npm", "Use pnpm, never npm"),
+            ("We use pnpm", "Use pnpm, never npm"),
+            ("Run the linter before the tests", "Run the tests after the linter"),
+            ("Never deploy without a tag, it breaks the rollback", "Always deploy with a tag"),
+        ] {
+            assert!(!contradicts(one, other) && !contradicts(other, one), "{one} | {other}");
         }
     }
 
