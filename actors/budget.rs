@@ -141,7 +141,11 @@ impl ModelBudget for CaptureBudget {
 
 fn spent(budget: &Budget, tokens: u64, microdollars: u64) -> String {
     let [spent, limit] = [microdollars, budget.microdollars].map(|microdollars| microdollars as f64 / 1e6);
-    format!("{tokens} of {} tokens and ${spent:.2} of ${limit:.2} are spent", budget.tokens)
+    format!(
+        "{tokens} of {} tokens and ${spent:.2} of ${limit:.2} are spent; the limits are `spend.tokens_per_day` and \
+         `spend.cents_per_day`",
+        budget.tokens
+    )
 }
 
 fn api_cost(client: &Client, model: &str, usage: &Usage) -> CallCost {
@@ -163,5 +167,19 @@ fn call_cost(spending: &Spending) -> CallCost {
         cache_write_tokens: usage.cache_creation_input_tokens,
         cache_read_tokens: usage.cache_read_input_tokens,
         microdollars: *microdollars,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_budget_that_is_spent_names_its_settings() {
+        let budget = Budget { tokens: 0, microdollars: 2_000_000 };
+        assert_eq!(
+            spent(&budget, 7, 10_000),
+            "7 of 0 tokens and $0.01 of $2.00 are spent; the limits are `spend.tokens_per_day` and `spend.cents_per_day`"
+        );
     }
 }

@@ -88,4 +88,4 @@ pub use server_worker::ServerWorker;
 pub use service::{Roles, Service, StartError};
 pub use session_search::{FoundMessage, FoundSessions, SessionSearch};
 pub use setup::Setup;
-pub use worker::{DrainSummary, WORKER_REPORT, WorkerReport, drain};
+pub use worker::{DrainSummary, RENEWAL_REPORT, WORKER_REPORT, WorkerReport, drain};

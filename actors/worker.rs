@@ -31,6 +31,10 @@ const ARCHIVING_PATIENCE: Duration = Duration::from_secs(60);
 /// The name of a worker's report in the queue.
 pub const WORKER_REPORT: &str = "drainer";
 
+/// The name of the report by which a command asks for a worker with the settings and the environment of now: a worker
+/// keeps those with which it has begun, also while it waits for hours.
+pub const RENEWAL_REPORT: &str = "renewal";
+
 /// The state of a worker, for `nugget status`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkerReport {
@@ -84,6 +88,7 @@ impl Worker<'_> {
         let locks = FileLocks::new(places.wait_lock(), places.drain_lock());
         let mut summary = DrainSummary::default();
         let error = RefCell::new(None);
+        let begun = self.jobs.clock.now();
         hand_over(
             &locks,
             waiting,
@@ -96,8 +101,10 @@ impl Worker<'_> {
             },
             || {
                 self.add_spooled();
-                // A round that failed is not repeated at once, but by the next hook or server.
-                error.borrow().is_none() && self.queue.is_due(self.jobs.clock.now()).unwrap_or(false)
+                // A round that failed is not repeated at once, but by the next hook or server; nor is there another one with
+                // settings that a command wants to be replaced.
+                let is_over = error.borrow().is_some() || self.is_renewal_wanted(begun).unwrap_or(false);
+                !is_over && self.queue.is_due(self.jobs.clock.now()).unwrap_or(false)
             },
         )
         .inspect_err(|error| {
@@ -249,6 +256,10 @@ impl Worker<'_> {
                 break;
             }
             let now = clock.now();
+            if !service.is_busy() && self.is_to_be_renewed(since)? {
+                tracing::info!("the next worker takes over");
+                break;
+            }
             self.add_spooled();
             if let Err(error) = queue.truncate_large_log() {
                 tracing::warn!(error = error_chain(&error), "failed to truncate the queue's log");
@@ -281,6 +292,15 @@ impl Worker<'_> {
             tokio::time::sleep(self.pace.poll_every).await;
         }
         self.report(since, service)
+    }
+
+    /// Whether a command has asked for another worker since, and that one waits: without it nobody would take over.
+    fn is_to_be_renewed(&self, since: Timestamp) -> Result<bool, queue::Error> {
+        Ok(self.is_renewal_wanted(since)? && queue::is_held(&self.setup.places.wait_lock()))
+    }
+
+    fn is_renewal_wanted(&self, since: Timestamp) -> Result<bool, queue::Error> {
+        Ok(self.queue.last_report(RENEWAL_REPORT)?.is_some_and(|(_, at, _)| at >= since))
     }
 
     fn add_spooled(&self) {

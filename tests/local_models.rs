@@ -1,10 +1,11 @@
 //! A model behind an OpenAI-compatible server, as Ollama, LM Studio, llama.cpp and vLLM are, on loopback.
 
 use std::fs;
+use std::io::{BufRead as _, BufReader};
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -86,6 +87,13 @@ impl Machine {
         let path = self.transcript(said);
         let output = self.run(&["capture-session", "--transcript", path.to_str().unwrap()]);
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+
+    /// Why the newest capture waits, once it does.
+    fn reason_of_its_wait(&self) -> String {
+        let reason = || self.json(&["status", "--json"])["captures"][0]["reason"].clone();
+        wait_until("the capture waits", || reason().is_string());
+        reason().as_str().unwrap().to_owned()
     }
 
     fn branch_diff(&self, capture: &Value) -> String {
@@ -283,6 +291,16 @@ fn a_server_that_does_not_run_is_waited_for_with_a_hint_until_it_runs() {
     );
     let shown = machine.text(&["status"]);
     assert!(shown.contains("waits at extraction: openai-compatible: no server answers"), "{shown}");
+    let path = machine.transcript(SAID);
+    let mut waiting = machine.command();
+    waiting.args(["capture-session", "--transcript", path.to_str().unwrap(), "--wait"]);
+    let mut waiting = waiting.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut told = String::new();
+    BufReader::new(waiting.stderr.take().unwrap()).read_line(&mut told).unwrap();
+    assert!(told.starts_with("waiting at extraction: openai-compatible: no server answers"), "{told}");
+    assert!(told.contains("Ctrl-C ends only the waiting"), "{told}");
+    waiting.kill().unwrap();
+    waiting.wait().unwrap();
 
     let _api =
         OpenAiApi::listen(TcpListener::bind(free).unwrap(), Traits::default(), |_| Reply::json(&units()));
@@ -305,18 +323,27 @@ fn a_worker_that_waits_for_a_model_ends_when_its_queue_is_deleted() {
 }
 
 #[test]
-fn a_model_that_the_server_does_not_have_fails_with_those_that_it_has() {
+fn a_model_that_the_server_does_not_have_is_waited_for_until_it_is_named_right() {
     let api = OpenAiApi::start(|_| Reply::json(&units()));
-    let machine = Machine::with_model(&api.url)
-        .set("NUGGET_MODEL_NAME", "llama9:70b")
-        .set("NUGGET_EXTRACT_BACKEND", "api");
-    let capture = machine.capture(SAID);
-    assert_eq!(capture["state"], "dead");
-    let reason = capture["reason"].as_str().unwrap();
-    assert!(reason.contains("has no model `llama9:70b`; set `model.name` to one that it has: "), "{reason}");
-    assert!(reason.contains("qwen3:8b, gemma3:4b") && api.requests().is_empty(), "{reason}");
-    let check = machine.check("model server").unwrap();
-    assert!(check["fix"].as_str().unwrap().contains("qwen3:8b, gemma3:4b"), "{check}");
+    for backend in ["auto", "api"] {
+        let machine = Machine::with_model(&api.url)
+            .set("NUGGET_MODEL_NAME", "llama9:70b")
+            .set("NUGGET_EXTRACT_BACKEND", backend);
+        let before = api.requests().len();
+        machine.queue(SAID);
+        let reason = machine.reason_of_its_wait();
+        let expected = "has no model `llama9:70b`; set `model.name` to one that it has: ";
+        assert!(reason.contains(expected) && reason.contains("qwen3:8b, gemma3:4b"), "{reason}");
+        assert_eq!(api.requests().len(), before);
+        let check = machine.check("model server").unwrap();
+        assert!(check["fix"].as_str().unwrap().contains("qwen3:8b, gemma3:4b"), "{check}");
+        // The worker that waits has the settings with which it began.
+        let machine = machine.set("NUGGET_MODEL_NAME", "qwen3:8b");
+        assert!(machine.run(&["retry", "--all"]).status.success());
+        wait_until("it is done", || machine.json(&["status", "--json"])["captures"][0]["state"] == "done");
+        let capture = machine.json(&["status", "--json"])["captures"][0].clone();
+        assert!(machine.branch_diff(&capture).contains("source: openai-compatible"));
+    }
     let right = Machine::with_model(&api.url).check("model server").unwrap();
     assert_eq!(
         (&right["level"], &right["message"]),
@@ -344,18 +371,12 @@ fn a_key_file_is_sent_and_shown_nowhere() {
     let api = OpenAiApi::start_with(traits, |_| Reply::json(&units()));
     let machine =
         Machine::with_model(&api.url).set("NUGGET_EXTRACT_BACKEND", "api").set("OPENAI_API_KEY", KEY);
-    let capture = machine.capture(SAID);
-    assert_eq!(
-        capture["state"], "dead",
-        "the key of the environment is not sent to a server on this machine"
-    );
-    let reason = capture["reason"].as_str().unwrap();
+    machine.queue(SAID);
+    // The key of the environment is not sent to a server on this machine.
+    let reason = machine.reason_of_its_wait();
     assert!(reason.contains("401") && reason.contains("`model.key_file`"), "{reason}");
     let file = machine.sandbox.path().join("key");
     fs::write(&file, format!("{KEY}\n")).unwrap();
-    // A worker keeps the settings with which it has begun.
-    let lock = machine.sandbox.state().join("drain.lock");
-    wait_until("the worker has exited", || !queue::is_held(&lock));
     let machine = machine.set("NUGGET_MODEL_KEY_FILE", file.display());
     assert!(machine.run(&["retry", "--all"]).status.success());
     wait_until("it is done", || machine.json(&["status", "--json"])["captures"][0]["state"] == "done");
@@ -363,6 +384,38 @@ fn a_key_file_is_sent_and_shown_nowhere() {
     fs::remove_file(file).unwrap();
     let found = Command::new("grep").args(["-rl", KEY]).arg(machine.sandbox.path()).output().unwrap();
     assert_eq!(String::from_utf8_lossy(&found.stdout), "", "the key is written nowhere");
+}
+
+#[test]
+fn a_key_that_cannot_be_used_is_a_finding_and_in_the_note_of_the_session() {
+    let machine = |key: Option<&str>| {
+        let machine = Machine { sandbox: Sandbox::with_brain(), variables: Vec::new() };
+        let file = machine.sandbox.path().join("key");
+        if let Some(key) = key {
+            fs::write(&file, key).unwrap();
+        }
+        machine.set("NUGGET_MODEL_KEY_FILE", file.display())
+    };
+    for (key, problem) in [
+        (None, "failed to read the key file"),
+        (Some("\n"), "(`model.key_file`) is empty"),
+        (Some("sk-one\nsk-two"), "has several lines or control characters"),
+    ] {
+        let check = machine(key).check("model").unwrap();
+        assert_eq!(check["level"], "warning", "{check}");
+        assert!(check["told"].as_str().unwrap().contains(problem), "{check}");
+        assert!(check["fix"].as_str().unwrap().contains("in one line"), "{check}");
+    }
+    assert_eq!(machine(Some("sk-one\n")).check("model").unwrap()["level"], "ok");
+    let nothing = Machine { sandbox: Sandbox::with_brain(), variables: Vec::new() };
+    let check = nothing.set("NUGGET_EXTRACT_BACKEND", "api").check("model").unwrap();
+    assert_eq!(check["level"], "failure", "{check}");
+    assert!(check["fix"].as_str().unwrap().starts_with("set ANTHROPIC_API_KEY"), "{check}");
+    let unread = machine(None);
+    let capture = unread.capture(RULE);
+    let message = unread.sandbox.git(&["log", "-1", "--format=%B", capture["branch"].as_str().unwrap()]);
+    let message = message.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(message.contains("read by rules and not by a model: failed to read the key file"), "{message}");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Builds the extractor and the model clients that the settings name.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,8 +11,9 @@ use extract::{
     AlsoAsked, Backend, ClaudeCode, Extractor, FallbackExtractor, HeuristicExtractor, Limits, ModelApi,
     ModelExtractor, claude_code,
 };
+use jiff::{SignedDuration, Timestamp};
 use llm::Api;
-use queue::Budget;
+use queue::{Budget, Queue};
 
 use crate::archive;
 use crate::async_runtime;
@@ -21,6 +22,9 @@ use crate::output;
 
 /// The model of `claude -p` where the settings name none of Claude's.
 const CLAUDE_MODEL: &str = "claude-haiku-4-5";
+
+/// How long a call of a model is a sign that there was a key.
+const KEY_REMEMBERED_FOR: SignedDuration = SignedDuration::from_hours(7 * 24);
 
 /// What reads sessions by the settings, and why.
 enum Reader {
@@ -77,13 +81,20 @@ impl Reader {
 }
 
 /// The extractor that the settings name. It makes no request yet.
-pub(crate) fn extractor(config: &Config) -> Result<Arc<dyn Extractor>, CliError> {
+///
+/// `queue` is the file of the queue that it works for, whose record of calls tells whether there was a key before.
+pub(crate) fn extractor(config: &Config, queue: Option<&Path>) -> Result<Arc<dyn Extractor>, CliError> {
     let limits = limits(config);
     let modelled = |backend: Arc<dyn Backend>| ModelExtractor::new(backend, limits);
     let retry = "then run `nugget retry`";
     let folder = claude_code::working_folder(&brain::paths::state_folder());
     let extractor: Arc<dyn Extractor> = match Reader::choose(config) {
-        Reader::Rules { .. } => Arc::new(HeuristicExtractor),
+        Reader::Rules { .. } if config.string("extract.backend") == "heuristic" => {
+            Arc::new(HeuristicExtractor)
+        }
+        Reader::Rules { .. } => {
+            Arc::new(FallbackExtractor::with_models(Vec::new()).noting(missing_model(config, queue)))
+        }
         Reader::Nothing { why } => {
             Arc::new(FallbackExtractor::strict(None, format!("`extract.backend` is api, but {why}; {retry}")))
         }
@@ -102,7 +113,8 @@ pub(crate) fn extractor(config: &Config) -> Result<Arc<dyn Extractor>, CliError>
             ),
         )),
         Reader::ClaudeCode { only: false, .. } => {
-            Arc::new(FallbackExtractor::with_models(vec![modelled(claude(config, folder))]))
+            let claude = modelled(claude(config, folder));
+            Arc::new(FallbackExtractor::with_models(vec![claude]).noting(missing_model(config, queue)))
         }
     };
     #[cfg(debug_assertions)]
@@ -182,8 +194,18 @@ pub(crate) fn destination(config: &Config) -> String {
     Reader::choose(config).describe(config, None)
 }
 
+/// What reads sessions.
+pub(crate) struct Destination {
+    /// In words, with the reason.
+    pub(crate) text: String,
+    /// Whether a model was chosen that cannot be asked, so that captures fail.
+    pub(crate) is_nothing: bool,
+    /// What a person can do about that.
+    pub(crate) fix: Option<String>,
+}
+
 /// As [`destination`], after finding out whether `claude` is logged in, if it would be asked.
-pub(crate) fn destination_now(config: &Config, time_max: Duration) -> String {
+pub(crate) fn destination_now(config: &Config, time_max: Duration) -> Destination {
     let reader = Reader::choose(config);
     let is_ready = match (&reader, async_runtime::current_thread()) {
         (Reader::ClaudeCode { .. }, Ok(runtime)) => {
@@ -193,7 +215,59 @@ pub(crate) fn destination_now(config: &Config, time_max: Duration) -> String {
         }
         _ => None,
     };
-    reader.describe(config, is_ready)
+    let fix = match (&reader, is_ready) {
+        (Reader::Nothing { why }, _) => Some(match why {
+            NoModel::Key(variable) => {
+                format!(
+                    "set {variable} where Claude Code is started, or `nugget config set model.key_file FILE`"
+                )
+            }
+            NoModel::Name => "nugget config set model.name NAME".to_owned(),
+            NoModel::KeyFile(_) | NoModel::Client(_) => KEY_FILE_FIX.to_owned(),
+        }),
+        (Reader::ClaudeCode { only: true, .. }, Some(false)) => Some("claude auth login".to_owned()),
+        _ => None,
+    };
+    Destination { text: reader.describe(config, is_ready), is_nothing: fix.is_some(), fix }
+}
+
+/// What is done about a key file that cannot be used.
+const KEY_FILE_FIX: &str = "write the key into that file, in one line, or name another in `model.key_file`";
+
+/// What is wrong with the key of the model, so that every call of it fails, and what a person can do.
+pub(crate) fn key_problem(config: &Config) -> Option<(String, String)> {
+    let file = config.path("model.key_file");
+    let empty = || {
+        Some((format!("{} (`model.key_file`) is empty", file.as_ref()?.display()), KEY_FILE_FIX.to_owned()))
+    };
+    match model_settings(config, &config.string("model.name"), deadline(config)) {
+        Err(NoModel::KeyFile(error)) => Some((knowledge::text::error_chain(&error), KEY_FILE_FIX.to_owned())),
+        Err(NoModel::Key(_)) => empty(),
+        Ok(llm::Settings { key: None, .. }) => empty(),
+        Ok(llm::Settings { key: Some(key), .. }) if !key.is_valid() => Some((
+            format!("the key in {} has several lines or control characters", key.place()),
+            "put the key there and nothing else, in one line".to_owned(),
+        )),
+        _ => None,
+    }
+}
+
+/// Why the model that should read sessions cannot be asked, where one is meant: its key file cannot be read, or it has
+/// been asked within a week with a key that is now missing, as in the environment of a worker that a hook has started.
+fn missing_model(config: &Config, queue: Option<&Path>) -> Option<String> {
+    let error = model_settings(config, &extract_model(config), deadline(config)).err()?;
+    match error {
+        NoModel::KeyFile(error) => Some(knowledge::text::error_chain(&error)),
+        NoModel::Key(variable) => {
+            let since = Timestamp::now().checked_sub(KEY_REMEMBERED_FOR).ok()?;
+            let calls = Queue::open(queue.filter(|path| path.is_file())?).ok()?.model_calls(since).ok()?;
+            let had_key = calls.iter().any(|call| call.cost.backend == api(config).label());
+            had_key.then(|| {
+                format!("there is no key in the environment of the worker that read it: set {variable} where Claude Code is started, or `model.key_file`")
+            })
+        }
+        NoModel::Name | NoModel::Client(_) => None,
+    }
 }
 
 /// One line for a person who sets nugget up: what reads sessions, at what cost, and how to keep them on this machine.

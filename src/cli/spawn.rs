@@ -24,6 +24,16 @@ pub(crate) fn ensure_worker(standbys: &StatePaths, brain: &Brain) -> Result<(), 
     Ok(())
 }
 
+/// Has the worker that runs hand over to one with the settings and the environment of now, once it is not at work. Does
+/// nothing where none runs.
+pub(crate) fn renew_worker(places: &StatePaths, brain: &Brain) -> Result<(), CliError> {
+    if queue::is_held(&places.drain_lock()) {
+        ensure_worker(places, brain)?;
+        Queue::open(&places.queue())?.report(actors::RENEWAL_REPORT, "", Timestamp::now())?;
+    }
+    Ok(())
+}
+
 /// Takes what hooks have left in the spool into the queue, and starts a worker for it. A command that looks at the
 /// spool does so: no other hook may ever come. Creates nothing where the spool is empty; a failure leaves the files
 /// where they are, for the next one.

@@ -295,7 +295,10 @@ fn interpret(output: &RunOutput) -> BackendAnswer {
         Err(match printed.api_error_status {
             Some(413) => BackendError::TooLarge(message()),
             Some(400) if is_full => BackendError::TooLarge(message()),
-            Some(408 | 429 | 500..=599) => BackendError::Busy { message: message(), retry_after: None },
+            // A login that has ended, or a model that the subscription lacks, is what a person can mend.
+            Some(401..=404 | 408 | 429 | 500..=599) => {
+                BackendError::Busy { message: message(), retry_after: None }
+            }
             Some(_) => BackendError::Permanent(message()),
             // The client's own limits and network failures have no status.
             None if is_full => BackendError::TooLarge(message()),

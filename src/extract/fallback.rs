@@ -22,19 +22,26 @@ pub struct FallbackExtractor {
     models: Vec<ModelExtractor>,
     /// In strict mode, the error when the model is not available.
     unavailable: Option<String>,
+    /// Why a model that is wanted is not among them.
+    missing: Option<String>,
 }
 
 impl FallbackExtractor {
     /// Reads with the first model that is ready; with the rules where none is, or where it fails permanently.
     pub fn with_models(models: Vec<ModelExtractor>) -> Self {
-        Self { models, unavailable: None }
+        Self { models, unavailable: None, missing: None }
+    }
+
+    /// Says in the note of a session that no model has read why there is none; without it the rules read silently.
+    pub fn noting(self, missing: Option<String>) -> Self {
+        Self { missing, ..self }
     }
 
     /// Reads with this model only. If it is not available, a capture fails with the message `unavailable`.
     ///
     /// The rules take over only when the budget is spent.
     pub fn strict(model: Option<ModelExtractor>, unavailable: impl Into<String>) -> Self {
-        Self { models: model.into_iter().collect(), unavailable: Some(unavailable.into()) }
+        Self { models: model.into_iter().collect(), unavailable: Some(unavailable.into()), missing: None }
     }
 
     async fn first_ready(&self) -> Option<&ModelExtractor> {
@@ -122,7 +129,10 @@ impl Extractor for FallbackExtractor {
         match (self.first_ready().await, &self.unavailable) {
             (Some(model), _) => self.read_with_model(model, conversation, context).await,
             (None, Some(message)) => Err(Error::Permanent { message: message.clone(), source: None }),
-            (None, None) => Ok(extract_by_rules(conversation)),
+            (None, None) => Ok(match &self.missing {
+                Some(missing) => read_by_rules(conversation, missing),
+                None => extract_by_rules(conversation),
+            }),
         }
     }
 }

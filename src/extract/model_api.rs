@@ -59,7 +59,7 @@ impl Backend for ModelApi {
                 let error = match &error {
                     // The same request would take as long again.
                     llm::Error::Deadline(_) if self.client.is_local() => BackendError::Slow(message),
-                    _ if error.is_temporary() => {
+                    _ if error.is_curable(self.client.api()) => {
                         BackendError::Busy { message, retry_after: error.retry_after() }
                     }
                     _ if error.is_too_large() => BackendError::TooLarge(message),

@@ -95,7 +95,8 @@ pub enum Cost {
 /// Why a backend gave no answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BackendError {
-    /// It is busy or out of reach. The same request may succeed later.
+    /// It is busy or out of reach, or refuses all requests for a cause that a person can remove, such as a wrong key. The
+    /// same request may succeed later.
     Busy {
         /// What happened, for a person.
         message: String,
@@ -110,7 +111,7 @@ pub enum BackendError {
     Refused,
     /// The answer does not have the required form.
     Malformed(String),
-    /// No request can succeed: a wrong key, an unknown model.
+    /// The request cannot succeed.
     Permanent(String),
 }
 

@@ -87,8 +87,9 @@ pub(crate) fn parse_answer(
             .map_or_else(|| "(no title)".to_owned(), |title| one_line(&clean(title), TITLE_CHARS_MAX));
         match proposal.candidate(&title) {
             Ok((candidate, dropped)) => {
+                // The unit itself is kept, so it is not among what was left out.
                 if let Some(dropped) = dropped {
-                    reject(&mut parsed.rejected, &title, &dropped);
+                    tracing::info!(title, dropped, "a unit of the model's names what does not exist");
                 }
                 parsed.candidates.push(candidate);
             }
@@ -339,7 +340,7 @@ fn describe_dropped(lines: usize, units: usize) -> Option<String> {
     if units > 0 {
         parts.push(format!("{units} relations to units that do not exist"));
     }
-    (!parts.is_empty()).then(|| format!("kept, without {}", parts.join(" and ")))
+    (!parts.is_empty()).then(|| parts.join(" and "))
 }
 
 #[cfg(test)]
@@ -521,7 +522,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_lines_and_units_are_dropped_and_counted() {
+    fn a_unit_loses_unknown_lines_and_units_and_is_not_left_out() {
         let mut unit = with("evidence", json!([2, "[1]", 77, "L2", 1]));
         unit["relations"] = json!([
             { "id": "worker-pools", "relation": "uses" }, { "id": "worker-pools", "relation": "informed_by" },
@@ -531,10 +532,7 @@ mod tests {
         let lines: Vec<&str> = candidates[0].evidence.iter().map(|evidence| evidence.line.as_str()).collect();
         assert_eq!(lines, ["l2", "l1"]);
         assert_eq!(candidates[0].related.len(), 1);
-        assert_eq!(
-            rejected[0].reason,
-            "kept, without 1 cited lines that the model was not shown and 3 relations to units that do not exist"
-        );
+        assert_eq!(rejected, []);
     }
 
     #[test]
@@ -550,7 +548,7 @@ mod tests {
         ] {
             let (candidates, rejected) = parsed(wrong);
             assert_eq!(candidates[0].overlap, None);
-            assert_eq!(rejected[0].reason, "kept, without 1 relations to units that do not exist");
+            assert_eq!(rejected, []);
         }
         assert_eq!(parsed(json!(null)).0[0].overlap, None);
     }

@@ -12,11 +12,11 @@ use serde_json::{Value, json};
 use transcript::redact::redact;
 
 use crate::endpoint::Endpoint;
-use crate::error::Error;
+use crate::error::{Error, not_parsed};
 use crate::json_in_text::{find_object, without_reasoning};
 use crate::models::{ListedModel, list_models};
 use crate::tool::{Reply, Request, Stop, Tool, ToolAnswer};
-use crate::usage::Usage;
+use crate::usage::{Usage, lenient};
 
 /// How long the list of models may take.
 const MODELS_DEADLINE: Duration = Duration::from_secs(3);
@@ -109,8 +109,8 @@ impl ChatCompletions {
         match completion.stop() {
             Stop::OutputLimit => return Err(Error::Truncated(output_tokens_max)),
             Stop::Refusal => return Err(Error::Refused),
-            Stop::Done if is_cut(&usage, &user) => {
-                return Err(Error::InputCut(usage.tokens() - usage.output_tokens));
+            Stop::Done if completion.is_cut(&user) => {
+                return Err(Error::InputCut(completion.prompt_tokens()));
             }
             Stop::Done | Stop::ContextFull => {}
         }
@@ -133,7 +133,7 @@ impl ChatCompletions {
         let completion = self.complete(&system, &user, Some(tool), *output_tokens_max).await?;
         let usage = completion.usage(&system, &user);
         let stop = match completion.stop() {
-            Stop::Done if is_cut(&usage, &user) => Stop::ContextFull,
+            Stop::Done if completion.is_cut(&user) => Stop::ContextFull,
             stop => stop,
         };
         let required = tool.schema["required"].as_array().map_or(&[][..], Vec::as_slice);
@@ -193,13 +193,6 @@ fn is_unknown_model(message: &str) -> bool {
     message.contains("model") && is_missing.iter().any(|words| message.contains(words))
 }
 
-/// Whether the server read only a part of the request. Ollama cuts off what does not fit into its context and says
-/// nothing. No token spans two words, so there are at least as many tokens as words.
-fn is_cut(usage: &Usage, user: &str) -> bool {
-    let counted = usage.tokens() - usage.output_tokens;
-    counted > 0 && counted < user.split_whitespace().count() as u64
-}
-
 impl Completion {
     /// Reads a JSON object or a stream of events.
     fn read(text: &str, endpoint: &Endpoint) -> Result<Self, Error> {
@@ -209,21 +202,26 @@ impl Completion {
             return Ok(completion);
         }
         // An event of this protocol is one line; others are comments that keep the connection open.
+        let (mut has_events, mut is_done) = (false, false);
         for line in text.lines() {
             let Some(data) = line.strip_prefix("data:").map(str::trim) else { continue };
-            if data == "[DONE]" {
+            has_events = true;
+            is_done = data == "[DONE]";
+            if is_done {
                 break;
             }
             completion.add(data, endpoint)?;
         }
         match completion.finish_reason {
             Some(_) => Ok(completion),
-            None => Err(Error::Answer("it ends before it is complete".to_owned())),
+            None if is_done => Ok(completion),
+            None if has_events || text.trim().is_empty() => Err(Error::Incomplete),
+            None => Err(Error::Answer("it is neither JSON nor a stream of events".to_owned())),
         }
     }
 
     fn add(&mut self, text: &str, endpoint: &Endpoint) -> Result<(), Error> {
-        let chunk: Chunk = serde_json::from_str(text).map_err(|error| Error::Answer(error.to_string()))?;
+        let chunk: Chunk = serde_json::from_str(text).map_err(|error| not_parsed(&error))?;
         if let Some(error) = chunk.error {
             return Err(error.into_error(endpoint));
         }
@@ -244,6 +242,17 @@ impl Completion {
         Ok(())
     }
 
+    /// The server's count of the request; 0 if it sends none.
+    fn prompt_tokens(&self) -> u64 {
+        self.usage.as_ref().map_or(0, |counts| counts.prompt_tokens)
+    }
+
+    /// Whether the server read only a part of the request. Ollama cuts off what does not fit into its context and says
+    /// nothing. No token spans two words, so there are at least as many tokens as words.
+    fn is_cut(&self, user: &str) -> bool {
+        (1..user.split_whitespace().count() as u64).contains(&self.prompt_tokens())
+    }
+
     fn stop(&self) -> Stop {
         match self.finish_reason.as_deref() {
             _ if self.is_refused => Stop::Refusal,
@@ -255,29 +264,19 @@ impl Completion {
 
     /// The tokens by the server's count, or an estimate where it sends none.
     fn usage(&self, system: &str, user: &str) -> Usage {
-        let estimate = |bytes: usize| bytes.div_ceil(4) as u64;
-        match &self.usage {
-            Some(counts) => {
-                let cached = counts.prompt_tokens_details.as_ref().and_then(|details| details.cached_tokens);
-                let cached = cached.unwrap_or(0).min(counts.prompt_tokens);
-                Usage {
-                    input_tokens: (counts.prompt_tokens - cached).min(TOKENS_MAX),
-                    output_tokens: counts.completion_tokens.min(TOKENS_MAX),
-                    cache_read_input_tokens: cached.min(TOKENS_MAX),
-                    ..Usage::default()
-                }
-            }
-            None => Usage {
-                input_tokens: estimate(system.len() + user.len()),
-                output_tokens: estimate(self.text.len()),
+        let counted = self.usage.as_ref().map_or_else(Usage::default, |counts| {
+            let cached = counts.prompt_tokens_details.as_ref().and_then(|details| details.cached_tokens);
+            let cached = cached.unwrap_or(0).min(counts.prompt_tokens);
+            Usage {
+                input_tokens: counts.prompt_tokens - cached,
+                output_tokens: counts.completion_tokens,
+                cache_read_input_tokens: cached,
                 ..Usage::default()
-            },
-        }
+            }
+        });
+        counted.or_estimated(system.len() + user.len(), self.text.len())
     }
 }
-
-/// An impossibly large count is limited, so that the sum over a year cannot overflow.
-const TOKENS_MAX: u64 = 1 << 32;
 
 /// A whole answer, or one event of a stream.
 #[derive(Deserialize)]
@@ -316,9 +315,9 @@ struct Part {
 
 #[derive(Clone, Debug, Deserialize)]
 struct TokenCounts {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "lenient")]
     prompt_tokens: u64,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "lenient")]
     completion_tokens: u64,
     prompt_tokens_details: Option<CachedTokens>,
 }
@@ -343,7 +342,7 @@ impl StreamError {
             Self::Text(message) => (message, None),
         };
         let status = code.and_then(|code| u16::try_from(code).ok()).filter(|code| (400..600).contains(code));
-        endpoint.error(status.unwrap_or(500), &message, None)
+        endpoint.error(status.unwrap_or(500), Vec::new(), &message, None)
     }
 }
 

@@ -59,7 +59,8 @@ impl Api {
 pub struct Settings {
     /// The protocol.
     pub api: Api,
-    /// The base address: `https://api.anthropic.com`, `http://127.0.0.1:11434`. A `/v1` at its end is optional.
+    /// The base address: `https://api.anthropic.com`, `http://127.0.0.1:11434`. A `/v1` at its end is optional, also with
+    /// the path of a call after it.
     pub url: String,
     /// The model's name.
     pub model: String,
@@ -201,11 +202,29 @@ impl Client {
                     (named, None) => format!("set `model.name` to one that it has: {}", named.join(", ")),
                 }
             }
+            Error::Status { status: 401 | 403, .. } if let Some(key) = &self.settings.key => {
+                format!("it refused the key in {}: put a valid one there", key.place)
+            }
             Error::Status { status: 401 | 403, .. } if is_loopback(url) => {
                 "name a file with the server's key in `model.key_file`".to_owned()
             }
             Error::Status { status: 401 | 403, .. } => {
                 format!("set {} or `model.key_file`", self.settings.api.key_variable())
+            }
+            Error::Key => {
+                let place = self.settings.key.as_ref().map_or("it", |key| &key.place);
+                format!("{place} has to hold the key and nothing else, in one line")
+            }
+            // A server that names the error knows the address.
+            Error::Status { status: 404, kinds, .. } if kinds.iter().any(|kind| kind == "not_found_error") => {
+                format!("set `model.name` to a model that it has; now it is `{}`", self.settings.model)
+            }
+            Error::Redirect { .. } => {
+                "set `model.url` to that address if the model's server is there".to_owned()
+            }
+            Error::WebPage => {
+                "is there a proxy or the login page of a network before it, or another server at `model.url`?"
+                    .to_owned()
             }
             Error::Status { status: 404 | 405, .. } => {
                 "`model.url` has to be the address of a server with the protocol of `model.api`".to_owned()
@@ -240,6 +259,7 @@ impl Client {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use crate::tool::Tool;
     use serde_json::json;
     use std::sync::{Arc, Mutex};
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -290,7 +310,7 @@ pub(crate) mod tests {
             api: Api::Messages,
             url,
             model: "claude-test".into(),
-            key: Some(Key("sk-canary".into())),
+            key: Some(Key { text: "sk-canary".into(), place: "ANTHROPIC_API_KEY".into() }),
             rates: Rates::default(),
             deadline: Duration::from_secs(10),
         })
@@ -327,25 +347,76 @@ pub(crate) mod tests {
                 .await;
         let client = client(url);
         let error = client.ask("s", "u", 10).await.unwrap_err();
-        assert!(!error.is_temporary());
-        let shown = format!("{error} {error:?} {client:?}");
+        assert!(!error.is_temporary() && error.is_curable(Api::Messages));
+        let shown = format!("{} {error:?} {client:?}", client.describe(&error));
+        assert!(shown.contains("401: invalid x-api-key; it refused the key in ANTHROPIC_API_KEY"), "{shown}");
         assert!(shown.contains("401") && !shown.contains("sk-canary"), "{shown}");
         assert_eq!(seen.lock().unwrap().len(), 1);
     }
 
     #[tokio::test]
-    async fn truncated_refused_and_malformed_answers_are_distinct_errors() {
+    async fn what_is_no_answer_of_a_model_says_what_it_is() {
         let (url, _) = server(vec![
             ("200 OK", "", message("half", "max_tokens")),
             ("200 OK", "", message("", "refusal")),
             ("200 OK", "", "<html>".into()),
-            ("302 Found", "location: http://127.0.0.1:1/\r\n", String::new()),
+            ("302 Found", "location: http://me:sk-canary@127.0.0.1:1/login?key=sk-canary\r\n", String::new()),
+            ("200 OK", "", "{\"content\": [".into()),
+            ("502 Bad Gateway", "", "<html><h1>502</h1></html>".into()),
+            (
+                "404 Not Found",
+                "",
+                r#"{"type":"error","error":{"type":"not_found_error","message":"model: x"}}"#.into(),
+            ),
         ])
         .await;
         let client = client(url);
+        let tool = Tool { name: "keep", description: "Keeps.", schema: json!({ "type": "object" }) };
         assert!(matches!(client.ask("s", "u", 10).await, Err(Error::Truncated(10))));
         assert!(matches!(client.ask("s", "u", 10).await, Err(Error::Refused)));
-        assert!(matches!(client.ask("s", "u", 10).await, Err(Error::Answer(_))));
-        assert!(matches!(client.ask("s", "u", 10).await, Err(Error::Status { status: 302, .. })));
+        let mut shown = Vec::new();
+        for _ in 0..5 {
+            let request = Request { system: "s", tool: &tool, user: "u", output_tokens_max: 10 };
+            let error = client.call(&request).await.unwrap_err();
+            assert!(error.is_curable(Api::Messages), "{error}");
+            shown.push(client.describe(&error));
+        }
+        let page =
+            "is there a proxy or the login page of a network before it, or another server at `model.url`?";
+        assert_eq!(
+            shown,
+            [
+                format!("the answer is a web page and not the model's; {page}"),
+                "the model's server answered 302: the request is sent on to http://127.0.0.1:1/login; set `model.url` to \
+                 that address if the model's server is there"
+                    .to_owned(),
+                "the model's answer ends before it is complete".to_owned(),
+                "the model's server answered 502: a web page".to_owned(),
+                "the model's server answered 404: model: x; set `model.name` to a model that it has; now it is \
+                 `claude-test`"
+                    .to_owned(),
+            ]
+        );
+    }
+
+    #[test]
+    fn what_a_person_can_cure_is_known_by_status_and_kind() {
+        let is_curable = |status, kind: &str, api| {
+            let (message, kinds) = ("no".to_owned(), vec![kind.to_owned()]);
+            Error::Status { status, kinds, message, retry_after: None }.is_curable(api)
+        };
+        for api in [Api::Messages, Api::OpenAi] {
+            for status in [401, 402, 403, 404, 405, 407, 408, 429, 500, 529] {
+                assert!(is_curable(status, "", api), "{status}");
+            }
+            assert!(is_curable(400, "billing_error", api) && is_curable(429, "insufficient_quota", api));
+            assert!(!is_curable(400, "", api) && !is_curable(413, "", api) && !is_curable(422, "", api));
+        }
+        assert!(is_curable(400, "invalid_request_error", Api::Messages), "the credit is used up");
+        assert!(!is_curable(400, "invalid_request_error", Api::OpenAi));
+        let kinds = vec!["invalid_request_error".to_owned()];
+        let message = "prompt is too long: 9 tokens > 8 maximum".to_owned();
+        let too_long = Error::Status { status: 400, kinds, message, retry_after: None };
+        assert!(!too_long.is_curable(Api::Messages));
     }
 }

@@ -7,6 +7,7 @@ use reqwest::Url;
 use reqwest::header::HeaderValue;
 use serde::Deserialize;
 use serde_json::Value;
+use transcript::redact::redact;
 
 use crate::error::Error;
 use crate::key::Key;
@@ -87,6 +88,7 @@ impl Endpoint {
     ///
     /// # Errors
     /// [`Error::Status`] for any status but success; the key is removed from the message if the server repeated it.
+    /// [`Error::Redirect`] if the server sends the request elsewhere, [`Error::WebPage`] if a page is the answer.
     /// [`Error::Transport`] if the server cannot be reached, [`Error::NotRunning`] if that is on this machine,
     /// [`Error::Key`] if the key is no valid header, and [`Error::Answer`] if the answer is too long.
     pub async fn post(&self, body: &Value) -> Result<String, Error> {
@@ -110,7 +112,8 @@ impl Endpoint {
             Auth::Bearer(_) => ("authorization", "Bearer "),
         };
         if let Some(key) = self.auth.key() {
-            let mut value = HeaderValue::from_str(&format!("{prefix}{}", key.0)).map_err(|_| Error::Key)?;
+            let mut value =
+                HeaderValue::from_str(&format!("{prefix}{}", key.text)).map_err(|_| Error::Key)?;
             value.set_sensitive(true);
             request = request.header(name, value);
         }
@@ -121,6 +124,11 @@ impl Endpoint {
             response => response.map_err(Error::Transport)?,
         };
         let status = response.status();
+        if status.is_redirection()
+            && let Some(to) = response.headers().get("location").and_then(|value| value.to_str().ok())
+        {
+            return Err(Error::Redirect { status: status.as_u16(), to: self.redirect_target(to) });
+        }
         let after = response.headers().get("retry-after").and_then(|value| value.to_str().ok()?.parse().ok());
         let mut bytes = Vec::new();
         while let Some(part) = response.chunk().await.map_err(Error::Transport)? {
@@ -135,22 +143,49 @@ impl Endpoint {
             }
         }
         let text = String::from_utf8_lossy(&bytes).into_owned();
-        if status.is_success() {
-            return Ok(text);
+        // Neither JSON nor a stream of events begins like this.
+        let is_page = text.trim_start_matches('\u{feff}').trim_start().starts_with('<');
+        match serde_json::from_str::<ErrorBody>(&text) {
+            _ if status.is_success() && is_page => Err(Error::WebPage),
+            _ if status.is_success() => Ok(text),
+            _ if is_page => Err(self.error(status.as_u16(), Vec::new(), "a web page", None)),
+            Ok(body) => {
+                let (kinds, message) = body.into_parts();
+                Err(self.error(status.as_u16(), kinds, &message, after.map(Duration::from_secs)))
+            }
+            Err(_) => Err(self.error(status.as_u16(), Vec::new(), &text, after.map(Duration::from_secs))),
         }
-        let message = serde_json::from_str::<ErrorBody>(&text).map_or(text, ErrorBody::message);
-        Err(self.error(status.as_u16(), &message, after.map(Duration::from_secs)))
     }
 
     /// An error that the server reports.
-    pub(crate) fn error(&self, status: u16, message: &str, retry_after: Option<Duration>) -> Error {
+    pub(crate) fn error(
+        &self,
+        status: u16,
+        kinds: Vec<String>,
+        message: &str,
+        retry_after: Option<Duration>,
+    ) -> Error {
+        Error::Status { status, kinds, message: self.shown(message), retry_after }
+    }
+
+    /// A text of the server's, for a message.
+    fn shown(&self, text: &str) -> String {
         // The key must not be printed if the server repeats the request in its error.
-        let message = match self.auth.key() {
-            Some(key) => message.replace(&key.0, "…"),
-            None => message.to_owned(),
+        let text = match self.auth.key() {
+            Some(key) => text.replace(&key.text, "…"),
+            None => text.to_owned(),
         };
-        let message = message.chars().filter(|c| !c.is_control()).take(ERROR_CHARS_MAX).collect();
-        Error::Status { status, message, retry_after }
+        text.chars().filter(|c| !c.is_control()).take(ERROR_CHARS_MAX).collect()
+    }
+
+    /// The address of a redirect without what may be secret in it.
+    fn redirect_target(&self, to: &str) -> String {
+        let target = Url::parse(&self.url).and_then(|base| base.join(to));
+        let target = target.map_or_else(
+            |_| "an address that is none".to_owned(),
+            |url| format!("{}{}", url.origin().ascii_serialization(), url.path()),
+        );
+        self.shown(&redact(&target))
     }
 
     /// Scheme, host and port.
@@ -173,18 +208,26 @@ enum ErrorBody {
 #[derive(Deserialize)]
 struct ErrorMessage {
     message: String,
+    #[serde(rename = "type")]
+    kind: Option<Value>,
     code: Option<Value>,
 }
 
 impl ErrorBody {
-    fn message(self) -> String {
+    /// The kinds of the error, and its message.
+    fn into_parts(self) -> (Vec<String>, String) {
         match self {
-            Self::Error { error: ErrorMessage { message, code: Some(Value::String(code)) } } => {
-                format!("{message} ({code})")
+            Self::Error { error: ErrorMessage { message, kind, code } } => {
+                let text = |value: &Option<Value>| value.as_ref()?.as_str().map(str::to_owned);
+                let (kind, code) = (text(&kind), text(&code));
+                let message = match &code {
+                    Some(code) => format!("{message} ({code})"),
+                    None => message,
+                };
+                (kind.into_iter().chain(code).collect(), message)
             }
-            Self::Error { error } => error.message,
             Self::Text { error: text } | Self::Detail { detail: text } | Self::Message { message: text } => {
-                text
+                (Vec::new(), text)
             }
         }
     }

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::client::Api;
+
 /// What servers say of a request that is longer than the model's context: Anthropic, OpenAI and vLLM, llama.cpp, Ollama,
 /// LM Studio.
 const TOO_LARGE: &[&str] = &[
@@ -40,9 +42,19 @@ pub enum Error {
     /// The server does not have the model. `available` has the names of those that it has.
     #[error("the server at {url} has no model `{model}`")]
     UnknownModel { url: String, model: String, available: Vec<String> },
-    /// The server answered with an error, and may have named a time for the next attempt.
+    /// The server answered with an error, and may have named a time for the next attempt. `kinds` has the error's `type`
+    /// and `code`.
     #[error("the model's server answered {status}: {message}")]
-    Status { status: u16, message: String, retry_after: Option<Duration> },
+    Status { status: u16, kinds: Vec<String>, message: String, retry_after: Option<Duration> },
+    /// The server sent the request elsewhere, where it does not go: it carries the key.
+    #[error("the model's server answered {status}: the request is sent on to {to}")]
+    Redirect { status: u16, to: String },
+    /// What answered is no model: a proxy, or the login page of a network.
+    #[error("the answer is a web page and not the model's")]
+    WebPage,
+    /// The answer ended before it was complete, as when the server crashes.
+    #[error("the model's answer ends before it is complete")]
+    Incomplete,
     /// The answer is not what the API documents.
     #[error("the model's answer cannot be read: {0}")]
     Answer(String),
@@ -61,13 +73,37 @@ impl Error {
     /// Whether the same request may succeed later.
     pub fn is_temporary(&self) -> bool {
         match self {
-            Self::Deadline(_) | Self::Transport(_) | Self::NotRunning { .. } => true,
+            Self::Deadline(_) | Self::Transport(_) | Self::NotRunning { .. } | Self::Incomplete => true,
             _ if self.is_too_large() => false,
             // OpenAI answers 429 also when the account has no credit left.
-            Self::Status { status: 429, message, .. } => !message.contains("insufficient_quota"),
+            Self::Status { status: 429, .. } => !self.is_kind("insufficient_quota"),
             Self::Status { status, .. } => matches!(status, 408 | 500..=599),
             _ => false,
         }
+    }
+
+    /// Whether the same request may succeed once its cause is removed: a busy server has time again, or a person gives a
+    /// valid key, the right address, a model that the server has, or credit. Not what is about the request itself.
+    pub fn is_curable(&self, api: Api) -> bool {
+        match self {
+            _ if self.is_too_large() => false,
+            // The Claude API says with this type that the credit is used up, too.
+            Self::Status { status: 400, .. } => {
+                self.is_kind("billing_error")
+                    || (api == Api::Messages && self.is_kind("invalid_request_error"))
+            }
+            Self::Status { status, .. } => *status != 422,
+            Self::KeyFile { .. }
+            | Self::Key
+            | Self::UnknownModel { .. }
+            | Self::Redirect { .. }
+            | Self::WebPage => true,
+            _ => self.is_temporary(),
+        }
+    }
+
+    fn is_kind(&self, kind: &str) -> bool {
+        matches!(self, Self::Status { kinds, .. } if kinds.iter().any(|named| named == kind))
     }
 
     /// How long the server wants to be left alone, if it said so.
@@ -93,16 +129,26 @@ impl Error {
     /// Whether the server may have charged for the request.
     pub fn may_have_cost(&self) -> bool {
         match self {
-            Self::Deadline(_) | Self::Answer(_) | Self::Truncated(_) | Self::InputCut(_) | Self::Refused => {
-                true
-            }
+            Self::Deadline(_)
+            | Self::Answer(_)
+            | Self::Incomplete
+            | Self::Truncated(_)
+            | Self::InputCut(_)
+            | Self::Refused => true,
             Self::Transport(error) => !error.is_connect(),
             Self::KeyFile { .. }
             | Self::Client(_)
             | Self::Key
             | Self::NotRunning { .. }
             | Self::UnknownModel { .. }
+            | Self::Redirect { .. }
+            | Self::WebPage
             | Self::Status { .. } => false,
         }
     }
+}
+
+/// The error of an answer that is no JSON, or of one that was cut off.
+pub(crate) fn not_parsed(error: &serde_json::Error) -> Error {
+    if error.is_eof() { Error::Incomplete } else { Error::Answer(error.to_string()) }
 }

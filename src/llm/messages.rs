@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use transcript::redact::redact;
 
 use crate::endpoint::Endpoint;
-use crate::error::Error;
+use crate::error::{Error, not_parsed};
 use crate::tool::{Reply, Request, Stop, ToolAnswer};
 use crate::usage::Usage;
 
@@ -39,12 +39,13 @@ impl Messages {
                 "messages": [{ "role": "user", "content": redact(user) }],
             }))
             .await?;
+        let usage = body.usage.or_estimated(system.len() + user.len(), body.output_bytes());
         let text: String = body.content.iter().filter_map(|block| block.text.as_deref()).collect();
         match body.stop_reason.as_deref() {
             Some("max_tokens") => Err(Error::Truncated(output_tokens_max)),
             Some("refusal") => Err(Error::Refused),
             _ if text.trim().is_empty() => Err(Error::Answer("it holds no text".to_owned())),
-            _ => Ok(Reply { text, usage: body.usage }),
+            _ => Ok(Reply { text, usage }),
         }
     }
 
@@ -83,16 +84,18 @@ impl Messages {
             Some("refusal") => Stop::Refusal,
             _ => Stop::Done,
         };
+        let input_bytes = system.len() + tool.description.len() + tool.schema.to_string().len() + user.len();
+        let usage = body.usage.or_estimated(input_bytes, body.output_bytes());
         let called = |name: &Option<String>| name.as_deref() == Some(tool.name);
         let input = body.content.into_iter().find(|block| called(&block.name)).and_then(|block| block.input);
         let input = input.ok_or_else(|| "it did not call the tool".to_owned());
         let model = body.model.unwrap_or_else(|| self.model.clone());
-        Ok(ToolAnswer { model, stop, input, usage: body.usage })
+        Ok(ToolAnswer { model, stop, input, usage })
     }
 
     async fn post(&self, body: &Value) -> Result<MessageBody, Error> {
         let text = self.endpoint.post(body).await?;
-        serde_json::from_str(&text).map_err(|error| Error::Answer(error.to_string()))
+        serde_json::from_str(&text).map_err(|error| not_parsed(&error))
     }
 }
 
@@ -101,8 +104,23 @@ struct MessageBody {
     content: Vec<Block>,
     stop_reason: Option<String>,
     model: Option<String>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_default")]
     usage: Usage,
+}
+
+/// Some gateways send `null` for what they do not count.
+fn or_default<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Usage, D::Error> {
+    Ok(Option::deserialize(deserializer)?.unwrap_or_default())
+}
+
+impl MessageBody {
+    fn output_bytes(&self) -> usize {
+        let bytes = |block: &Block| {
+            let input = block.input.as_ref().map_or(0, |input| input.to_string().len());
+            input + block.text.as_ref().map_or(0, String::len)
+        };
+        self.content.iter().map(bytes).sum()
+    }
 }
 
 /// A content block of any type: `text` is set for a text, the others for a tool call.
@@ -167,6 +185,29 @@ mod tests {
             let answer = ask(&client).await.unwrap();
             assert_eq!((answer.stop, answer.usage.tokens()), (expected, 10));
             assert_eq!(answer.input.is_ok(), expected == Stop::OutputLimit);
+        }
+    }
+
+    #[tokio::test]
+    async fn tokens_that_the_server_does_not_count_are_estimated() {
+        let content = json!([{ "type": "tool_use", "id": "t", "name": "keep", "input": { "units": [1] } }]);
+        let with = |usage: Value| {
+            json!({ "content": content, "stop_reason": "tool_use", "usage": usage }).to_string()
+        };
+        let without = json!({ "content": content, "stop_reason": "tool_use" }).to_string();
+        let counts = |input: i64, output: i64| json!({ "input_tokens": input, "output_tokens": output });
+        let (url, _) = server(vec![
+            ("200 OK", "", without),
+            ("200 OK", "", with(counts(-5, -7))),
+            ("200 OK", "", with(Value::Null)),
+            ("200 OK", "", with(counts(0, 5))),
+            ("200 OK", "", with(counts(3, 5))),
+        ])
+        .await;
+        let client = client(url);
+        for expected in [(9, 4), (9, 4), (9, 4), (9, 5), (3, 5)] {
+            let usage = ask(&client).await.unwrap().usage;
+            assert_eq!((usage.input_tokens, usage.output_tokens), expected);
         }
     }
 

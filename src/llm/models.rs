@@ -30,8 +30,12 @@ pub(crate) async fn list_models(endpoint: &Endpoint) -> Result<Vec<ListedModel>,
     Ok(listing.data.unwrap_or_default())
 }
 
-/// The base address of a server, written with or without `/v1` and a slash at its end.
+/// The base address of a server, written with or without `/v1`, the path of a call after it, and a slash at its end.
 pub(crate) fn base(url: &str) -> &str {
     let url = url.trim_end_matches('/');
+    let url = ["/messages", "/chat/completions", "/models"]
+        .iter()
+        .find_map(|call| url.strip_suffix(call).filter(|before| before.ends_with("/v1")))
+        .unwrap_or(url);
     url.strip_suffix("/v1").unwrap_or(url).trim_end_matches('/')
 }

@@ -3,6 +3,9 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+/// About how many bytes of a text one token has.
+const BYTES_PER_TOKEN: usize = 4;
+
 /// The tokens of one call, as the server counts them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Usage {
@@ -28,10 +31,25 @@ impl Usage {
             + self.cache_creation_input_tokens
             + self.cache_read_input_tokens
     }
+
+    /// The same with an estimate in place of what the server did not count: an input of no tokens, or an output of none
+    /// where there is some. The lengths are in bytes.
+    pub(crate) fn or_estimated(self, input_bytes: usize, output_bytes: usize) -> Self {
+        let estimate = |bytes: usize| bytes.div_ceil(BYTES_PER_TOKEN) as u64;
+        let has_input = self.tokens() > self.output_tokens;
+        Self {
+            input_tokens: if has_input { self.input_tokens } else { estimate(input_bytes) },
+            output_tokens: match self.output_tokens {
+                0 => estimate(output_bytes),
+                counted => counted,
+            },
+            ..self
+        }
+    }
 }
 
-/// Reads a count; the API sends `null` for one that does not apply. An impossibly large count is limited, so that the
+/// Reads a count; the API sends `null` for one that does not apply, and a negative one is none. An impossibly large count is limited, so that the
 /// sum over a year cannot overflow.
-fn lenient<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
+pub(crate) fn lenient<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
     Ok(Value::deserialize(deserializer)?.as_u64().unwrap_or_default().min(1 << 32))
 }

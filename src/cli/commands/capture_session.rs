@@ -180,7 +180,7 @@ fn follow(
     };
     let spinner = output::spinner("queued");
     let mut changed = Instant::now();
-    let (mut last, mut refused) = (None, None);
+    let (mut last, mut refused, mut is_told) = (None, None, false);
     let capture = loop {
         let capture = queue.capture(added.id())?.ok_or(queue::Error::Unknown { id: added.id() })?;
         // The branch exists by then; an unreachable remote is not waited for.
@@ -208,6 +208,19 @@ fn follow(
             // The worker has been killed: while it runs, it holds the lock.
             ensure_worker(places, brain)?;
             changed = Instant::now();
+        } else if changed.elapsed() > STALL
+            && !is_told
+            && capture.state != State::Running
+            && let Some(reason) = &capture.reason
+        {
+            // It may take hours.
+            is_told = true;
+            let told = format!(
+                "waiting at {}: {}; it is tried again, and Ctrl-C ends only the waiting: the capture stays queued",
+                capture.stage,
+                output::safe(reason)
+            );
+            spinner.suspend(|| output::note(&told));
         }
         std::thread::sleep(POLL_EVERY);
     };

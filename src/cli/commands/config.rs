@@ -1,14 +1,15 @@
 //! `nugget config`: prints and changes the settings.
 
-use brain::Config;
 use brain::config::{ConfigError, Origin, variable_name};
 use brain::settings::{KEYS, Key, find};
+use brain::{Config, StatePaths};
 use serde_json::{Map, Value, json};
 
 use super::completions;
 use crate::context::{Context, open_brain};
 use crate::error::{CliError, USAGE};
 use crate::lookup::{listed, nearest};
+use crate::spawn::renew_worker;
 use crate::{editor, extractor, output, pager, settings};
 
 /// What a new configuration file begins with.
@@ -88,9 +89,21 @@ impl ConfigArgs {
                     false => output::print(&format!("{}\n", output::safe(config.get(key.name).0))),
                 }
             }
-            Some(Action::Set { key, value }) => write(&config, find_key(&key)?, Some(&value), self.json),
-            Some(Action::Unset { key }) => write(&config, find_key(&key)?, None, self.json),
-            Some(Action::Edit) => edit(&config, self.json),
+            Some(Action::Set { key, value }) => {
+                write(&config, find_key(&key)?, Some(&value), self.json)?;
+                renew(context);
+                Ok(())
+            }
+            Some(Action::Unset { key }) => {
+                write(&config, find_key(&key)?, None, self.json)?;
+                renew(context);
+                Ok(())
+            }
+            Some(Action::Edit) => {
+                edit(&config, self.json)?;
+                renew(context);
+                Ok(())
+            }
         }
     }
 
@@ -124,6 +137,16 @@ impl ConfigArgs {
                 output::safe(&describe_embedder(config)),
             ),
         )
+    }
+}
+
+/// A worker that waits, such as for a model, goes on with the settings as they are now.
+fn renew(context: &Context) {
+    let (config, _) = context.config_and_errors();
+    // Settings are made before there is a brain, too.
+    let Ok(brain) = context.brain(&config) else { return };
+    if let Err(error) = renew_worker(&StatePaths::for_brain(brain.root()), &brain) {
+        tracing::warn!(error = error.line(), "the worker that runs keeps its settings");
     }
 }
 

@@ -23,6 +23,7 @@ use self::check::{Check, Level};
 use crate::client_settings::{ClientSettings, read_settings};
 use crate::context::{Context, open_brain};
 use crate::error::{CliError, FAILED};
+use crate::extractor::Destination;
 use crate::hook::tokens_max;
 use crate::integration::find_on_path;
 use crate::output::{self, counted, short_path};
@@ -662,13 +663,17 @@ fn check_units(brain: &Brain) -> Option<Check> {
 
 fn check_model(
     config: &Config,
-    reader: Option<String>,
+    reader: Option<Destination>,
     is_handed_over: bool,
     unread: Option<(Timestamp, String)>,
 ) -> Check {
     let settings = settings::embedding(config);
     let runtime = format!("{}, model {}", embed::find_runtime(&settings).0, embed::model_name(&settings));
-    let reader = reader.unwrap_or_else(|| extractor::destination(config));
+    let reads_nothing = reader.as_ref().is_some_and(|reader| reader.is_nothing) && !is_handed_over;
+    let (reader, fix) = match reader {
+        Some(Destination { text, fix, .. }) => (text, fix),
+        None => (extractor::destination(config), None),
+    };
     let mut reader = format!("sessions are read by {reader}");
     if is_handed_over {
         // The rules of this machine are not asked then.
@@ -676,12 +681,16 @@ fn check_model(
     }
     match embed::check_settings(&settings) {
         Ok(()) => match unread.filter(|_| !is_handed_over) {
+            _ if reads_nothing => Check { fix, ..Check::failure("model", format!("{runtime}; {reader}")) },
+            _ if let Some((problem, fix)) = extractor::key_problem(config) => {
+                Check::warning("model", format!("{runtime}; {problem}; {reader}")).fix(fix)
+            }
             None => Check::ok("model", format!("{runtime}; {reader}")),
             Some((at, why)) => {
                 let age = output::age(at, Timestamp::now());
                 let last = format!("{runtime}; {reader}; the last one, {age} ago: {}", output::safe(&why));
                 Check::warning("model", last)
-                    .fix("see what the model's server says; this goes with the next session that it reads")
+                    .fix("put right what it names; this goes with the next session that a model reads")
             }
         },
         Err(error) => Check::failure("model", error.to_string()).fix("`nugget config` shows the settings"),

@@ -9,7 +9,7 @@ use crate::context::Context;
 use crate::error::{CliError, USAGE};
 use crate::lookup;
 use crate::output::{self, counted};
-use crate::spawn::ensure_worker;
+use crate::spawn::{ensure_worker, renew_worker};
 
 #[derive(clap::Args)]
 #[command(
@@ -39,6 +39,8 @@ impl RetryArgs {
         places.create()?;
         let queue = Queue::open(&places.queue())?;
         let capture = self.capture.as_deref().map(|given| lookup::capture(&queue, given)).transpose()?;
+        // What made a capture fail or wait, such as a key in the environment, may have been put right since.
+        renew_worker(&places, &brain)?;
         let count = match self.handed_over {
             true => queue.upload_again(Timestamp::now())?,
             false => queue.retry(capture.as_ref().map(|capture| capture.id))?,

@@ -134,7 +134,7 @@ async fn each_failure_is_classified() {
 
     let answer = FakeClient::printing("print_json_api_401_after_177s.json", 1).ask().await;
     assert!(
-        matches!(&answer.result, Err(BackendError::Permanent(what)) if what.contains("Invalid API key")),
+        matches!(&answer.result, Err(BackendError::Busy { message, .. }) if message.contains("Invalid API key")),
         "{answer:?}"
     );
 

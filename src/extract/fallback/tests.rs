@@ -303,13 +303,16 @@ async fn over_budget_the_rules_read_and_no_model_is_asked() {
 }
 
 #[tokio::test]
-async fn without_a_ready_model_the_rules_read_silently() {
+async fn without_a_ready_model_the_rules_read_and_say_what_is_missing() {
     let backend = Arc::new(ScriptedBackend { is_unavailable: true, ..ScriptedBackend::default() });
     let model = || ModelExtractor::new(Arc::clone(&backend) as Arc<dyn Backend>, Limits::default());
     let context = ExtractionContext::default();
     let extraction =
         FallbackExtractor::with_models(vec![model()]).extract(&session(1), &context).await.unwrap();
     assert_eq!((extraction.extractor.as_str(), note(&extraction)), ("heuristic", ""));
+    let noting = FallbackExtractor::with_models(vec![model()]).noting(Some("there is no key".to_owned()));
+    let extraction = noting.extract(&session(1), &context).await.unwrap();
+    assert_eq!(extraction.unread.as_deref(), Some("read by rules and not by a model: there is no key"));
     let error = FallbackExtractor::strict(Some(model()), UNAVAILABLE)
         .extract(&session(1), &context)
         .await

@@ -110,6 +110,10 @@ async fn cut_refused_empty_and_malformed_answers_are_distinct() {
         ("200 OK", "", whole(&text("I would rather talk."), "stop")),
         ("200 OK", "", "<html>".to_owned()),
         ("200 OK", "", delta(&text("{"), None)),
+        ("200 OK", "", delta(&text("{"), None) + "data: {\"choices\": [{\"del"),
+        ("200 OK", "", whole(&text("{\"units\": []}"), "stop")[..90].to_owned()),
+        ("200 OK", "", String::new()),
+        ("200 OK", "", "it works!".to_owned()),
         ("200 OK", "", event(&json!({ "error": { "message": "it crashed", "code": 503 } }))),
     ])
     .await;
@@ -118,8 +122,12 @@ async fn cut_refused_empty_and_malformed_answers_are_distinct() {
     let problem = |at: usize| results[at].as_ref().unwrap().input.clone().unwrap_err();
     assert_eq!((problem(3).as_str(), problem(4).as_str()), ("it is empty", "it holds no JSON object"));
     let error = |at: usize| results[at].as_ref().unwrap_err();
-    assert!(matches!(error(5), Error::Answer(_)) && matches!(error(6), Error::Answer(_)));
-    assert!(matches!(error(7), Error::Status { status: 503, .. }) && error(7).is_temporary());
+    assert!(matches!(error(5), Error::WebPage) && !error(5).is_temporary());
+    for at in 6..10 {
+        assert!(matches!(error(at), Error::Incomplete) && error(at).is_temporary(), "{at}: {}", error(at));
+    }
+    assert!(matches!(error(10), Error::Answer(_)) && !error(10).is_curable(Api::OpenAi));
+    assert!(matches!(error(11), Error::Status { status: 503, .. }) && error(11).is_temporary());
 }
 
 #[tokio::test]
@@ -205,6 +213,20 @@ async fn a_request_that_was_cut_silently_is_noticed() {
 }
 
 #[tokio::test]
+async fn tokens_that_the_server_does_not_count_are_estimated() {
+    let with = |usage: Value| {
+        let choice = json!({ "message": { "content": "{\"units\": []}" }, "finish_reason": "stop" });
+        ("200 OK", "", json!({ "choices": [choice], "usage": usage }).to_string())
+    };
+    let counts = |input: i64, output: i64| json!({ "prompt_tokens": input, "completion_tokens": output });
+    let (results, _) = call_each(vec![with(Value::Null), with(counts(-5, -7)), with(counts(30, 0))]).await;
+    let usages: Vec<Usage> = results.into_iter().map(|result| result.unwrap().usage).collect();
+    assert!(usages[0].input_tokens > 50 && usages[0].output_tokens == 4, "{usages:?}");
+    assert_eq!(usages[1], usages[0]);
+    assert_eq!((usages[2].input_tokens, usages[2].output_tokens), (30, 4));
+}
+
+#[tokio::test]
 async fn an_unknown_model_is_an_error_that_names_those_there_are() {
     let listing = r#"{"object":"list","data":[{"id":"gemma3:4b","object":"model","owned_by":"library"}]}"#;
     for said in [
@@ -216,7 +238,7 @@ async fn an_unknown_model_is_an_error_that_names_those_there_are() {
             server(vec![("404 Not Found", "", said.to_owned()), ("200 OK", "", listing.to_owned())]).await;
         let client = client(&url);
         let error = call(&client).await.unwrap_err();
-        assert!(!error.is_temporary() && !error.may_have_cost());
+        assert!(!error.is_temporary() && error.is_curable(Api::OpenAi) && !error.may_have_cost());
         assert_eq!(
             client.describe(&error),
             format!(
@@ -248,12 +270,12 @@ async fn a_model_is_looked_up_in_the_servers_list() {
             error => panic!("{error}"),
         }
     }
-    assert!(matches!(client.check_model().await, Err(Error::Answer(_))));
+    assert!(matches!(client.check_model().await, Err(Error::WebPage)));
 }
 
 #[tokio::test]
 async fn the_address_may_end_with_v1_or_a_slash() {
-    for ending in ["", "/", "/v1", "/v1/", "/api/v1"] {
+    for ending in ["", "/", "/v1", "/v1/", "/api/v1", "/v1/chat/completions", "/v1/messages/", "/v1/models"] {
         let answer = || ("200 OK", "", whole(&json!({ "content": "hello" }), "stop"));
         let listing = r#"{"data":[{"id":"qwen3:8b:latest"}]}"#;
         let (url, seen) = server(vec![answer(), ("200 OK", "", listing.into())]).await;
@@ -308,7 +330,10 @@ async fn a_key_is_sent_as_bearer_and_shown_nowhere() {
         ("200 OK", "", event(&json!({ "error": "no such key: sk-canary" }))),
     ])
     .await;
-    let settings = Settings { key: Some(Key("sk-canary".into())), ..client(&url).settings };
+    let settings = Settings {
+        key: Some(Key { text: "sk-canary".into(), place: "OPENAI_API_KEY".into() }),
+        ..client(&url).settings
+    };
     let client = Client::new(settings).unwrap();
     for _ in 0..2 {
         let error = call(&client).await.unwrap_err();

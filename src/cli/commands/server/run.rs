@@ -126,7 +126,7 @@ impl RunArgs {
 /// How captures are worked on, by this machine's configuration.
 fn work_settings(args: &RunArgs, config: &Config) -> Result<team_service::Settings, CliError> {
     let folder = args.folder.clone().unwrap_or_else(|| brain::paths::state_folder().join("server"));
-    let extractor = extractor::extractor(config)?;
+    let extractor = extractor::extractor(config, None)?;
     let (budget, delivery) = (extractor::budget(config), settings::delivery(config));
     let embed = settings::background_embedding(config);
     let confidence_min = config.number("extract.confidence_min") as f64 / 100.0;

@@ -23,6 +23,8 @@ const NARROW: usize = 60;
 /// How many waiting reviews are listed, and how many titles of all of them.
 const REVIEWS_MAX: usize = 5;
 const TITLES_MAX: usize = 8;
+/// How many reasons for which captures wait are shown.
+const WAITING_MAX: usize = 3;
 
 impl Status {
     /// The lines for a terminal of this width: what waits for the person and what is being done, and in detail how.
@@ -86,6 +88,7 @@ impl Status {
         }
         block(None, self.render_captures(width));
         block(Some("TO REVIEW (nugget review)"), self.render_reviews(width));
+        block(Some("WAITING"), self.render_waiting(width));
         block(Some("LAST ERRORS"), self.render_failures(width));
         lines.iter().map(|line| cut(line, width)).collect()
     }
@@ -371,6 +374,31 @@ impl Status {
         let all = self.to_review();
         if all > shown {
             lines.push(Line::from(format!("  and {} more", thousands((all - shown) as u64))));
+        }
+        lines
+    }
+
+    /// Each reason for which captures wait, whole: the list of captures has no room for it.
+    fn render_waiting(&self, width: usize) -> Vec<Line> {
+        let waits = |capture: &&Capture| capture.state == State::Queued && capture.reason.is_some();
+        let mut reasons: Vec<(&Capture, u64)> = Vec::new();
+        for capture in self.captures.iter().filter(waits) {
+            match reasons.iter_mut().find(|(first, _)| first.reason == capture.reason) {
+                Some((_, others)) => *others += 1,
+                None => reasons.push((capture, 0)),
+            }
+        }
+        let mut lines = Vec::new();
+        for (capture, others) in reasons.into_iter().take(WAITING_MAX) {
+            let next = capture.next_attempt.filter(|next| *next > self.now);
+            let next = next.map(|next| format!(", next try in {}", output::age(self.now, next)));
+            let others = if others > 0 { format!(" (and {others} more)") } else { String::new() };
+            let reason = safe(capture.reason.as_deref().unwrap_or_default());
+            let text = format!("at {}{}{others}: {reason}", capture.stage, next.unwrap_or_default());
+            for (at, part) in wrap(&text, width.saturating_sub(6).max(20)).into_iter().enumerate() {
+                let number = if at == 0 { format!("{:>4}  ", capture.id) } else { " ".repeat(6) };
+                lines.push(Line::from(vec![Part::styled(number, WARN), Part::raw(part)]));
+            }
         }
         lines
     }
@@ -671,6 +699,23 @@ mod tests {
                 of: 4_000,
             }),
             embedder: "voyage-4 by Voyage".to_owned(),
+        }
+    }
+
+    #[test]
+    fn the_whole_reason_of_a_wait_is_shown_once_for_all_captures() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut status = full_status(Brain::init(&folder.path().join("brain")).unwrap().brain);
+        let why = "claude-api: the model's server answered 401: invalid x-api-key; it refused the key in \
+                   ANTHROPIC_API_KEY: put a valid one there";
+        status.captures =
+            (1..4).map(|id| capture(id, State::Queued, Stage::Extraction, 1, Some(why))).collect();
+        for width in [60, 80] {
+            let lines: Vec<String> = status.lines(width, false).iter().map(ToString::to_string).collect();
+            let waiting = lines.split(|line| line == "WAITING").nth(1).unwrap();
+            let waiting = waiting.split(String::is_empty).next().unwrap().join(" ");
+            let waiting = waiting.split_whitespace().collect::<Vec<_>>().join(" ");
+            assert_eq!(waiting, format!("1 at extraction (and 2 more): {why}"));
         }
     }
 
