@@ -135,13 +135,12 @@ fn known(unit: &Neighbor) -> Verdict {
 fn adds_nothing_to(candidate: &Candidate, unit: &Neighbor) -> bool {
     let (has_text, known) =
         (!matches!(unit.known_in, KnownIn::Proposal | KnownIn::Rejected), unit.text_and_id());
-    !contradicts(&candidate.title, &unit.title)
-        && !is_about_something_else(candidate, unit)
-        && value::missing_value(&candidate.title, &known).is_none()
-        && !(has_text
-            && [candidate.description.as_str(), body_after_cut_title(candidate)]
-                .iter()
-                .any(|text| value::missing_number(text, &known).is_some()))
+    let says_more = |text: &&str| value::missing_number(text, &known).is_some();
+    !(contradicts(&candidate.title, &unit.title)
+        || is_about_something_else(candidate, unit)
+        || value::missing_value(&candidate.title, &known).is_some()
+        || has_text
+            && [candidate.description.as_str(), body_after_cut_title(candidate)].iter().any(says_more))
 }
 
 fn is_about_something_else(candidate: &Candidate, unit: &Neighbor) -> bool {

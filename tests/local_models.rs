@@ -403,7 +403,7 @@ fn a_key_that_cannot_be_used_is_a_finding_and_in_the_note_of_the_session() {
     ] {
         let check = machine(key).check("model").unwrap();
         assert_eq!(check["level"], "warning", "{check}");
-        assert!(check["told"].as_str().unwrap().contains(problem), "{check}");
+        assert!(check["message"].as_str().unwrap().contains(problem), "{check}");
         assert!(check["fix"].as_str().unwrap().contains("in one line"), "{check}");
     }
     assert_eq!(machine(Some("sk-one\n")).check("model").unwrap()["level"], "ok");
