@@ -605,6 +605,19 @@ fn a_unit_that_a_later_session_adds_to_keeps_its_text() {
     assert_eq!(sessions, ["s1", "s2"]);
 }
 
+#[test]
+fn two_additions_to_one_unit_are_one_unit() {
+    let bed = with_one_unit(Faults::none());
+    bed.say("s2", &["lesson two adds_to lesson-of-s1", "lesson three adds_to lesson-of-s1"]);
+    let id = bed.announce("s2");
+    drain(&bed);
+    let capture = bed.capture(id);
+    assert_eq!((capture.state, capture.units), (State::Done, 1), "{capture:?}");
+    let message = bed.git(&["log", "-1", "--format=%B", &capture.branch.unwrap()]);
+    assert_eq!(message.matches(UNIT).count(), 1, "{message}");
+    assert!(message.contains("lesson two") && message.contains("lesson three"), "{message}");
+}
+
 /// Notes the units that an extraction is told of.
 struct Told(Arc<Mutex<Vec<String>>>);
 
