@@ -6,9 +6,10 @@
 
 use jiff::Timestamp;
 use knowledge::embedding::{ABOUT_COSINE, SAME_COSINE};
-use knowledge::opposed::{contradicts, names_something_else};
+use knowledge::opposed::{contradicts, is_correction, names_something_else};
 use knowledge::text::canonical;
 use knowledge::value;
+use knowledge::words::words;
 use knowledge::{Candidate, OverlapKind, UnitId, UnitType};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -78,18 +79,29 @@ pub(crate) fn classify(candidate: &Candidate, neighbors: &[Neighbor], learned: T
         named => named,
     };
     let title = canonical(&candidate.title);
+    let mut reasoned = None;
     for unit in neighbors {
         let is_near = unit.cosine >= ABOUT_COSINE || unit.known_in == KnownIn::Rejected;
         let same_words = canonical(&unit.title) == title && is_near;
         if (same_words || unit.cosine >= SAME_COSINE) && adds_nothing_to(candidate, unit) {
+            if unit.known_in == KnownIn::Brain && gives_new_reason(candidate, unit) {
+                reasoned.get_or_insert(unit);
+                continue;
+            }
             return known(unit);
         }
     }
     match named {
-        Some((unit, OverlapKind::AddsTo)) => return Verdict::Merge(unit.id.clone()),
+        // Below a title that says the opposite nobody would find it.
+        Some((unit, OverlapKind::AddsTo)) if !contradicts(&candidate.title, &unit.title) => {
+            return Verdict::Merge(unit.id.clone());
+        }
         Some((unit, _)) if is_older(unit) => return Verdict::Supersede(unit.id.clone()),
         Some(_) => return Verdict::Add,
         None => {}
+    }
+    if let Some(unit) = reasoned {
+        return Verdict::Merge(unit.id.clone());
     }
     let in_brain = neighbors.iter().filter(|unit| unit.known_in == KnownIn::Brain);
     let about = |unit: &&Neighbor| unit.cosine >= ABOUT_COSINE && unit.kind.as_ref() == Some(&candidate.kind);
@@ -98,7 +110,7 @@ pub(crate) fn classify(candidate: &Candidate, neighbors: &[Neighbor], learned: T
     if let Some(unit) = opposed.find(|unit| is_older(unit)) {
         return Verdict::Supersede(unit.id.clone());
     }
-    let corrects = value::is_correction(&candidate.title) || value::is_correction(&candidate.body);
+    let corrects = is_correction(&candidate.title) || value::is_correction(&candidate.body);
     let similar = in_brain.filter(about).filter(|unit| match corrects {
         true => is_older(unit),
         false => {
@@ -135,16 +147,34 @@ fn known(unit: &Neighbor) -> Verdict {
 fn adds_nothing_to(candidate: &Candidate, unit: &Neighbor) -> bool {
     let (has_text, known) =
         (!matches!(unit.known_in, KnownIn::Proposal | KnownIn::Rejected), unit.text_and_id());
-    let says_more = |text: &&str| value::missing_number(text, &known).is_some();
-    !(contradicts(&candidate.title, &unit.title)
+    let is_other = contradicts(&candidate.title, &unit.title)
         || is_about_something_else(candidate, unit)
-        || value::missing_value(&candidate.title, &known).is_some()
-        || has_text
-            && [candidate.description.as_str(), body_after_cut_title(candidate)].iter().any(says_more))
+        || value::missing_value(&candidate.title, &known).is_some();
+    let has_other_number = has_text
+        && [candidate.description.as_str(), body_after_cut_title(candidate)]
+            .iter()
+            .any(|text| value::missing_number(text, &known).is_some());
+    !is_other && !has_other_number
 }
 
 fn is_about_something_else(candidate: &Candidate, unit: &Neighbor) -> bool {
     names_something_else(&candidate.title, &candidate.body, &unit.title, &unit.text)
+}
+
+/// A reason with fewer words that a unit lacks is one that the unit gives in other words.
+const NEW_REASON_WORDS_MIN: usize = 3;
+
+/// Whether a candidate that says the same as a unit says why, with words that the unit does not have.
+fn gives_new_reason(candidate: &Candidate, unit: &Neighbor) -> bool {
+    let section =
+        candidate.body.split_once("## Why\n").map_or("", |(_, why)| why.split("\n## ").next().unwrap_or(why));
+    let because = |text: &'static str| {
+        let after = candidate.body.split_once(text).map_or("", |(_, reason)| reason);
+        after.split(['.', '\n']).next().unwrap_or_default()
+    };
+    let reason = [section, because(" because "), because(" so that ")].join("\n");
+    let known = words(&unit.text_and_id());
+    words(&reason).difference(&known).count() >= NEW_REASON_WORDS_MIN
 }
 
 /// The body without its quotes, if the title was cut for its length: the value that distinguishes two rules may
@@ -308,6 +338,65 @@ mod tests {
             let again = classify(&candidate(known), &[neighbor(KnownIn::Brain)]);
             assert!(matches!(again, Verdict::Skip { .. }), "{known}");
         }
+    }
+
+    #[test]
+    fn what_denies_a_unit_is_no_addition_to_it() {
+        for (known, opposite) in [
+            (
+                "Never log the body of a payment request",
+                "Always log the body of a payment request, support needs it",
+            ),
+            (
+                "We use pnpm in webshop, never npm",
+                "We moved from pnpm to bun in webshop, never use pnpm any more",
+            ),
+            (
+                "Retries use a fixed delay, never a backoff",
+                "Retries use a backoff, never a fixed delay any more",
+            ),
+        ] {
+            let unit = near("rule", known, 0.8, KnownIn::Brain);
+            let supersede = Verdict::Supersede(UnitId::verbatim("rule"));
+            assert_eq!(classify(&candidate(opposite), std::slice::from_ref(&unit)), supersede, "{opposite}");
+            let early = super::classify(&candidate(opposite), &[unit], day("2026-01-12"));
+            assert_eq!(early, Verdict::Add, "{opposite}");
+        }
+        // Also if a model calls it an addition.
+        let overlap = Some(Overlap { id: UnitId::verbatim("check"), how: OverlapKind::AddsTo });
+        let never = Candidate { overlap, ..candidate("Never run `check` first") };
+        let always = near("check", "Always run `check` first", 0.3, KnownIn::Brain);
+        assert_eq!(classify(&never, &[always]), Verdict::Supersede(UnitId::verbatim("check")));
+    }
+
+    #[test]
+    fn a_reason_that_a_unit_lacks_is_added_to_it() {
+        let title = "Use UUIDv7 keys rather than serial ids";
+        let learned =
+            "## How it was learned\n\nThe user said it.\n\n> let's use UUIDv7 keys rather than serial ids";
+        let reason = "inserts stay local and ids do not leak the number of orders";
+        let with_body = |body: String| Candidate { body, ..candidate(title) };
+        let why = with_body(format!("## Why\n\n{reason}.\n\n{learned}."));
+        let quoted = with_body(format!("{learned}, because {reason}."));
+        let unit = |text: String, known_in| Neighbor {
+            text: format!("{title}\n{text}"),
+            ..near("keys", title, 0.95, known_in)
+        };
+        for candidate in [why, quoted] {
+            let bare = unit(learned.to_owned(), KnownIn::Brain);
+            let merge = Verdict::Merge(UnitId::verbatim("keys"));
+            assert_eq!(classify(&candidate, std::slice::from_ref(&bare)), merge);
+            // Its addition waits for review, or was rejected.
+            for known_in in [KnownIn::Proposal, KnownIn::Rejected] {
+                let skip = classify(&candidate, &[bare.clone(), unit(String::new(), known_in)]);
+                assert!(matches!(skip, Verdict::Skip { .. }), "{known_in:?}");
+            }
+            let known = unit(format!("{learned}, because {reason}."), KnownIn::Brain);
+            assert!(matches!(classify(&candidate, &[known]), Verdict::Skip { .. }));
+        }
+        let again = with_body(learned.to_owned());
+        let skip = classify(&again, &[unit(learned.to_owned(), KnownIn::Brain)]);
+        assert!(matches!(skip, Verdict::Skip { .. }));
     }
 
     #[test]

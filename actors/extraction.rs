@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use archive::{Archive, ModelFindings};
 use extract::{ExtractionContext, Known, KnownUnit};
-use index::Index;
+use index::{Index, Mode};
 use jiff::Timestamp;
 use knowledge::unit::is_unreviewed;
 use knowledge::{Candidate, CodeRecord, Domain, UnitId};
@@ -21,16 +21,20 @@ use transcript::redact::redact;
 use crate::background::{run_blocking, run_on_own_thread};
 use crate::budget::CaptureBudget;
 use crate::failure::{Failure, FailureClass, error_chain};
+use crate::indexing::{IndexingWorker, Refresh};
 use crate::jobs::Jobs;
 use crate::pipeline::{self, Findings, Session};
 use crate::setup::Setup;
-use crate::stage_actor::{StageWorker, Step};
+use crate::stage_actor::{StageMailbox, StageMessage, StageWorker, Step};
 
 /// How many units of the brain a model is given.
 const KNOWN_UNITS_MAX: usize = 150;
 /// How many of its titles a model is given of what was proposed before, and how many of the newest are read for it.
 const PROPOSED_MAX: usize = 100;
 const PROPOSED_READ_MAX: usize = 500;
+/// How long an extraction waits until the index has what was merged; after that a model is told what the index knows. A few
+/// changed files take less than a second, a new brain minutes.
+const INDEX_PATIENCE: Duration = Duration::from_secs(15);
 /// The report of why a model has not read all of the last session; empty once it has read one.
 const UNREAD_REPORT: &str = "unread";
 /// How many of the user's messages, and of the characters of each, decide which units those are.
@@ -42,6 +46,7 @@ pub(crate) struct ExtractionWorker {
     pub(crate) jobs: Jobs,
     pub(crate) setup: Arc<Setup>,
     pub(crate) index: Index,
+    pub(crate) indexing: StageMailbox<IndexingWorker>,
 }
 
 impl StageWorker for ExtractionWorker {
@@ -49,6 +54,7 @@ impl StageWorker for ExtractionWorker {
     type Request = Infallible;
 
     async fn work(&self, claim: Claim) -> Result<Step, Failure> {
+        self.refresh_index().await;
         let this = self.clone();
         run_on_own_thread(async move { this.extract(claim).await }).await
     }
@@ -59,8 +65,20 @@ impl StageWorker for ExtractionWorker {
 }
 
 impl ExtractionWorker {
+    /// Brings the index up to date, so that a model is told of units that were merged just now. No capture fails because
+    /// of it.
+    async fn refresh_index(&self) {
+        let request = |reply| StageMessage::Request(Refresh { mode: Mode::Changed, progress: None, reply });
+        let error = match self.indexing.ask(INDEX_PATIENCE, request).await {
+            Ok(Ok(_)) => return,
+            Ok(Err(error)) => error,
+            Err(error) => error.to_string(),
+        };
+        tracing::info!(error, "a model is told of the units of the present index");
+    }
+
     async fn extract(self, claim: Claim) -> Result<Step, Failure> {
-        let Self { jobs, setup, index } = self;
+        let Self { jobs, setup, index, .. } = self;
         let confidence_min = setup.confidence_min;
         let mut conversation: Conversation = pipeline::decode(&claim.input)?;
         let session = Session {

@@ -162,7 +162,7 @@ impl Plan {
 
     /// The branch that was made from this plan. A file that is only marked as replaced is no unit of it.
     pub(crate) fn branch_at(&self, proposed: Proposed) -> Branch {
-        let units = self.files.iter().map(|file| file.holds.len()).sum::<usize>();
+        let units = self.files.iter().filter(|file| !file.holds.is_empty()).count();
         Branch { name: proposed.branch, commit: proposed.commit.to_string(), units: units as u32 }
     }
 }
@@ -209,7 +209,11 @@ impl Planner<'_> {
                     (Some(edit), OverlapKind::AddsTo) => {
                         merge(&mut edit.document, candidate, &origin);
                         edit.holds.push(number);
-                        changes.completed.push(format!("- {}\n{line}", edit.path));
+                        let item = format!("- {}\n", edit.path);
+                        match changes.completed.iter_mut().find(|completed| completed.starts_with(&item)) {
+                            Some(completed) => completed.push_str(&format!("\n{line}")),
+                            None => changes.completed.push(item + &line),
+                        }
                         continue;
                     }
                     (Some(_), OverlapKind::Replaces) => replaced = Some(id.clone()),
@@ -326,11 +330,20 @@ impl Edits<'_> {
     }
 }
 
-/// Adds a candidate below the text of a unit, which stays as it is.
+/// The heading below which a body tells where it was learned.
+const LEARNED_HEADING: &str = "### How it was learned";
+
+/// Adds a candidate below the text of a unit, which stays as it is. A passage of the session that the unit quotes already is
+/// not quoted again.
 fn merge(document: &mut Document, candidate: &Candidate, origin: &Origin<'_>) {
     let title = inert_markdown(&text::one_line(&candidate.title, 120));
-    let more = text::demote_headings(&inert_markdown(&text::strip_hidden(candidate.body.trim())));
-    let body = format!("{}\n\n## {title}\n\n{more}\n", document.body().trim_end());
+    let mut more = text::demote_headings(&inert_markdown(&text::strip_hidden(candidate.body.trim())));
+    if let Some(at) = more.find(LEARNED_HEADING).filter(|&at| document.body().contains(more[at..].trim_end()))
+    {
+        more.truncate(more[..at].trim_end().len());
+    }
+    let added = format!("## {title}\n\n{more}");
+    let body = format!("{}\n\n{}\n", document.body().trim_end(), added.trim_end());
     document.set_body(&body);
     set_last_modified(document, origin);
     append(document, "sources", origin.source(candidate));
@@ -356,6 +369,9 @@ fn append(document: &mut Document, key: &str, value: Value) {
         Some(Value::Sequence(values)) => values,
         _ => Vec::new(),
     };
+    if values.contains(&value) {
+        return;
+    }
     values.push(value);
     document.set(key, &Value::Sequence(values));
 }
@@ -617,6 +633,25 @@ mod tests {
         };
         assert_eq!(after("2026-01-12T09:00:00Z"), "2026-02-03T10:00:00Z");
         assert_eq!(after("2026-02-03T10:00:01Z"), "2026-02-03T10:00:01Z");
+    }
+
+    #[test]
+    fn two_additions_of_one_passage_quote_it_once() {
+        let session = SessionId::verbatim("s1");
+        let time = "2026-11-20T14:12:33.5Z".parse().unwrap();
+        let origin = Origin { by: "heuristic", project: None, session: &session, time };
+        let mut document =
+            Document::parse("---\nid: pools\ntype: pattern\n---\n\n# Pools\n\nBound them.\n").unwrap();
+        let learned = "## How it was learned\n\nThe user said it.\n\n> bound the pool. measure it first";
+        merge(&mut document, &candidate("Bound the pool", learned), &origin);
+        merge(
+            &mut document,
+            &candidate("Measure first", &format!("## What to do\n\nMeasure it.\n\n{learned}")),
+            &origin,
+        );
+        assert_eq!(document.body().matches("> bound the pool").count(), 1, "{}", document.body());
+        assert!(document.body().ends_with("## Measure first\n\n### What to do\n\nMeasure it.\n"));
+        assert_eq!(document.get("sources").unwrap().as_sequence().unwrap().len(), 1);
     }
 
     #[test]

@@ -158,8 +158,12 @@ impl Service {
             let exclude = setup.exclude.clone();
             tree.add_stage(intake, IntakeWorker { queue: queue.clone(), server: server.clone(), exclude });
             tree.add_stage(upload, UploadWorker { queue: queue.clone(), setup: Arc::clone(&setup), server });
-            let worker =
-                ExtractionWorker { jobs: jobs.clone(), setup: Arc::clone(&setup), index: index.clone() };
+            let worker = ExtractionWorker {
+                jobs: jobs.clone(),
+                setup: Arc::clone(&setup),
+                index: index.clone(),
+                indexing: Arc::clone(&indexing),
+            };
             tree.add_stage(extraction, worker);
             tree.add_stage(git, GitWorker { jobs, setup: Arc::clone(&setup), index });
             tree.add_stage(delivery, DeliveryWorker { queue, setup, session: Arc::default() });

@@ -606,6 +606,49 @@ fn a_unit_that_a_later_session_adds_to_keeps_its_text() {
 }
 
 #[test]
+fn two_additions_to_one_unit_are_one_unit() {
+    let bed = with_one_unit(Faults::none());
+    bed.say("s2", &["lesson two adds_to lesson-of-s1", "lesson three adds_to lesson-of-s1"]);
+    let id = bed.announce("s2");
+    drain(&bed);
+    let capture = bed.capture(id);
+    assert_eq!((capture.state, capture.units), (State::Done, 1), "{capture:?}");
+    let message = bed.git(&["log", "-1", "--format=%B", &capture.branch.unwrap()]);
+    assert_eq!(message.matches(UNIT).count(), 1, "{message}");
+    assert!(message.contains("lesson two") && message.contains("lesson three"), "{message}");
+}
+
+/// Notes the units that an extraction is told of.
+struct Told(Arc<Mutex<Vec<String>>>);
+
+#[async_trait::async_trait]
+impl extract::Extractor for Told {
+    fn name(&self) -> &str {
+        "told"
+    }
+
+    async fn extract(
+        &self,
+        conversation: &transcript::Conversation,
+        context: &extract::ExtractionContext,
+    ) -> Result<extract::Extraction, extract::Error> {
+        *self.0.lock().unwrap() = context.known.units.iter().map(|unit| unit.id.clone()).collect();
+        teacher().extract(conversation, context).await
+    }
+}
+
+#[test]
+fn a_model_is_told_of_a_unit_that_was_merged_just_now() {
+    let told = Arc::<Mutex<Vec<String>>>::default();
+    let bed = Testbed::new(Told(Arc::clone(&told)));
+    let first = bed.session("s1");
+    drain(&bed);
+    bed.git(&["merge", "-q", "--no-edit", &bed.capture(first).branch.unwrap()]);
+    teach(&bed, "s2", "lesson two");
+    assert_eq!(*told.lock().unwrap(), ["lesson-of-s1"]);
+}
+
+#[test]
 fn a_unit_that_a_later_session_replaces_is_marked() {
     let bed = with_one_unit(Faults::none());
     // Each line is a second later than the one before.

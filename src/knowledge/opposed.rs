@@ -318,13 +318,18 @@ pub fn contradicts(one: &str, other: &str) -> bool {
     Statement::new(one).is_denial(&Statement::new(other))
 }
 
-/// Whether two titles have the same form, and each names something that the other one's title and text never mention:
-/// "never deploy on Fridays" and "never deploy on Thursdays".
+/// Whether two titles have the same form or differ in one word, and each names something that the other one's title and text
+/// never mention: "never deploy on Fridays" and "never deploy on Thursdays".
 pub fn names_something_else(title: &str, text: &str, other_title: &str, other_text: &str) -> bool {
     let (one, other) = (Statement::new(title), Statement::new(other_title));
-    let all =
-        |statement: &Statement, text: &str| statement.subject.union(&words(text)).cloned().collect::<Words>();
-    one.likeness(&other) >= SAME_FORM_SHARE
+    let all = |statement: &Statement, text: &str| -> Words {
+        statement.subject.union(&words(text)).cloned().collect()
+    };
+    let shared = one.subject.intersection(&other.subject).count();
+    let is_one_word = shared >= SHARED_WORDS_MIN
+        && one.subject.len() == shared + 1
+        && other.subject.len() == shared + 1;
+    (is_one_word || one.likeness(&other) >= SAME_FORM_SHARE)
         && !one.subject.is_subset(&all(&other, other_text))
         && !other.subject.is_subset(&all(&one, text))
 }
