@@ -631,7 +631,7 @@ impl ServedBrain {
     async fn create_note(&self, title: String, content: String, tags: Vec<String>) -> Result<String, String> {
         let new = NewNote {
             source: AGENT.to_owned(),
-            tags: tags.iter().map(|tag| checked(tag)).collect::<Result<_, _>>()?,
+            tags: actors::notes::checked_tags(tags).map_err(|error| error.to_string())?,
             ..NewNote::note(checked(&title)?, checked(&content)?)
         };
         let message = format!("Note {}", new.title);
