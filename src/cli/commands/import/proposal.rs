@@ -124,7 +124,17 @@ impl NoteKeys {
                 }
             }
             if !scopes.is_empty() {
-                kept.push(("scope", Value::Sequence(scopes.into_iter().map(Value::from).collect())));
+                let project = source.path.parent().map(|folder| ::archive::Project::of(folder).key);
+                // Without a remote it is a path of this machine, which says nothing on another one.
+                let repository = project.filter(|key| !key.starts_with('/'));
+                let scope = |path: String| match &repository {
+                    Some(repository) => Value::Mapping(Mapping::from_iter([
+                        ("repository".into(), repository.as_str().into()),
+                        ("path".into(), path.into()),
+                    ])),
+                    None => path.into(),
+                };
+                kept.push(("scope", Value::Sequence(scopes.into_iter().map(scope).collect())));
             }
         }
         (Self { kept, is_enforced }, problems)
