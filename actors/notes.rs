@@ -491,6 +491,15 @@ pub fn checked(text: &str) -> Result<String, NoteError> {
     without_orders(transcript::clean(text))
 }
 
+/// The tags as [`checked`] returns them, without those that are secrets: a tag's lower case would hide them.
+///
+/// # Errors
+/// [`NoteError::Quarantined`].
+pub fn checked_tags(tags: Vec<String>) -> Result<Vec<String>, NoteError> {
+    let tags = tags.iter().filter(|tag| *transcript::redact::redact(tag) == ***tag);
+    tags.map(|tag| checked(tag)).collect()
+}
+
 /// The value of a fact as [`checked`] returns it, also without a secret that only its key tells.
 ///
 /// # Errors
@@ -503,5 +512,16 @@ fn without_orders(text: String) -> Result<String, NoteError> {
     match extract::find_injection(&text) {
         Some(reason) => Err(NoteError::Quarantined { reason }),
         None => Ok(text),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tag_that_is_a_secret_is_left_out() {
+        let secret = format!("ghp_{}", "abcdefghijklmnopqrstuvwxyz0123456789");
+        assert_eq!(checked_tags(vec!["net".to_owned(), secret]).unwrap(), ["net"]);
     }
 }

@@ -337,3 +337,20 @@ fn where_a_note_bears_is_kept_and_what_it_enforces_is_not() {
     assert_eq!(unit.stale_after.unwrap().to_string(), "2031-01-01T00:00:00Z");
     assert_eq!(unit.enforce, None);
 }
+
+#[test]
+fn exported_units_of_every_type_come_back_as_they_were() {
+    let folder = tempfile::tempdir().unwrap();
+    let domain = folder.path().join("okf/domains/web/decisions");
+    std::fs::create_dir_all(&domain).unwrap();
+    let raw = "---\nid: pools\ntype: decision\ndomain: web\ntitle: Pools\nstatus: superseded\nrelated:\n- id: queues\n  relation: superseded_by\nmine: 1\ncreated: 2026-01-02\n---\n\n# Pools\n\nStart as many workers as there are CPUs.\n";
+    std::fs::write(domain.join("pools.md"), raw).unwrap();
+    let home = Home::new();
+    let imported = home.import(&[folder.path().join("okf").to_str().unwrap()]);
+    assert_eq!(titles(&imported), ["Pools"], "{imported}");
+    let again = home.import(&[folder.path().join("okf").to_str().unwrap()]);
+    assert!(reasons(&again)[0].starts_with("known already: pools on branch"), "{again}");
+    home.merge(&imported);
+    let path = home.sandbox.brain().join("domains/web/decisions/pools.md");
+    assert_eq!(std::fs::read_to_string(path).unwrap(), raw);
+}

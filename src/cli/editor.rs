@@ -11,6 +11,10 @@ use transcript::redact::redact;
 use crate::error::{CliError, USAGE};
 use crate::note_change::without_secrets;
 
+/// What a shell ends with if there is no such command, or it may not be run.
+const COMMAND_NOT_FOUND: i32 = 127;
+const COMMAND_NOT_EXECUTABLE: i32 = 126;
+
 /// The text after the person has edited it, in a file with this ending. A text with a problem is refused and kept, and
 /// so is one of an editor that failed; `unchanged` says what was not done then, as "nothing was merged".
 pub(crate) fn edit(
@@ -41,22 +45,38 @@ pub(crate) fn edit(
         .stdout(if std::io::stdout().is_terminal() { Stdio::inherit() } else { Stdio::null() })
         .status()
         .map_err(|error| CliError::new(format!("failed to start {editor}: {error}")).hint("set EDITOR"))?;
-    // Read by its name: many editors replace the file.
-    let edited = std::fs::read_to_string(file.path());
     if !status.success() {
         let error = CliError::new(format!("{editor} ended with {status}, so {unchanged}"));
-        return match edited {
-            Ok(edited) if edited != text && !edited.trim().is_empty() => Err(keep(file, error, unchanged)),
-            _ => Err(error.hint("end it without an error to save what it wrote")),
-        };
+        let is_changed = std::fs::read(file.path())
+            .is_ok_and(|edited| edited != text.as_bytes() && !edited.trim_ascii().is_empty());
+        return Err(match status.code() {
+            _ if is_changed => keep(file, error, unchanged),
+            Some(COMMAND_NOT_FOUND | COMMAND_NOT_EXECUTABLE) => {
+                error.hint("the shell cannot start it: set $VISUAL or $EDITOR to the command of your editor")
+            }
+            _ => error.hint("end it without an error to save what it wrote"),
+        });
     }
-    let edited = edited?;
+    let (file, edited) = read_edited(file, unchanged)?;
     if edited.trim().is_empty() {
         return Err(CliError::new(format!("the file is empty, so {unchanged}")));
     }
     match problem(&edited) {
         None => Ok(edited),
         Some(problem) => Err(keep(file, CliError::new(problem), unchanged)),
+    }
+}
+
+/// The edited text and its file, which is kept if it is not UTF-8.
+fn read_edited(file: NamedTempFile, unchanged: &str) -> Result<(NamedTempFile, String), CliError> {
+    // Read by its name: many editors replace the file.
+    let edited = std::fs::read(file.path())?;
+    match String::from_utf8(edited) {
+        Ok(edited) => Ok((file, edited)),
+        Err(_) => {
+            let error = CliError::new("the text is not UTF-8");
+            Err(keep(file, error, unchanged))
+        }
     }
 }
 
@@ -102,10 +122,18 @@ pub(crate) fn edit_unit(
 ) -> Result<String, CliError> {
     // A placeholder may break what a secret did not.
     let edited = edit(text, ".md", unchanged, |edited| {
-        let edited = redact(edited);
-        unit_problem(&edited, text, path).or_else(|| problem(&edited))
+        redacted_problem(edited, text, path).or_else(|| problem(&redact(edited)))
     })?;
     Ok(if edited == text { edited } else { without_secrets(&edited, "text") })
+}
+
+/// Why a text without its secrets cannot replace another one in the file of a brain at this path.
+fn redacted_problem(text: &str, before: &str, path: &str) -> Option<String> {
+    let found = unit_problem(&redact(text), before, path)?;
+    Some(match unit_problem(text, before, path) {
+        Some(_) => found,
+        None => "a secret is in the front matter, such as in its tags: take it out".to_owned(),
+    })
 }
 
 /// Why a text cannot replace another one in the file of a brain at this path.
@@ -113,6 +141,13 @@ fn unit_problem(text: &str, before: &str, path: &str) -> Option<String> {
     let has_front_matter = |text: &str| text.trim_start_matches('\u{feff}').starts_with("---");
     if knowledge::text::conflict_line(text).is_some() {
         return Some("the text still has conflict markers".to_owned());
+    }
+    if text.len() as u64 > git::BLOB_BYTES_MAX {
+        let limit = git::BLOB_BYTES_MAX / 1024;
+        return Some(format!(
+            "the text has {} KiB; a file of a brain has {limit} KiB at most",
+            text.len() / 1024
+        ));
     }
     if Path::new(path).extension().is_none_or(|extension| extension != "md") {
         return None;
@@ -141,8 +176,33 @@ mod tests {
             unit_problem(conflict, unit, path).as_deref(),
             Some("the text still has conflict markers")
         );
+        let large = unit_problem(&format!("{unit}{}", "x".repeat(1 << 20)), unit, path).unwrap();
+        assert_eq!(large, "the text has 1024 KiB; a file of a brain has 1024 KiB at most");
         let invalid = unit_problem("---\ntype: [\n---\n", unit, path).unwrap();
         assert!(invalid.starts_with("the text is no unit: line "), "{invalid}");
         assert_eq!(unit_problem("anything", unit, "notes.txt"), None);
+    }
+
+    #[test]
+    fn a_secret_among_the_tags_is_named_as_the_problem() {
+        let secret = format!("ghp_{}", "abcdefghijklmnopqrstuvwxyz0123456789");
+        let unit = "---\ntype: bug\ntags: [net]\n---\n\n# Pools\n";
+        let problem = |text: &str| redacted_problem(text, unit, "domains/coding/bugs/pools.md");
+        let found = problem(&unit.replace("net", &secret)).unwrap();
+        assert!(found.starts_with("a secret is in the front matter"), "{found}");
+        assert_eq!(problem(&unit.replace("# Pools", &secret)), None);
+        assert!(problem(&unit.replace("[net]", "[[net]]")).unwrap().starts_with("the text is no unit"));
+    }
+
+    #[test]
+    fn a_text_that_is_not_utf8_is_kept() {
+        let mut file = tempfile::Builder::new().suffix(".md").tempfile().unwrap();
+        file.write_all(b"caf\xe9").unwrap();
+        let kept = file.path().to_owned();
+        let error = read_edited(file, "nothing was proposed").unwrap_err();
+        assert!(error.message.contains("not UTF-8"), "{error:?}");
+        assert!(error.hint.unwrap().contains(&kept.display().to_string()));
+        assert_eq!(std::fs::read(&kept).unwrap(), b"caf\xe9");
+        std::fs::remove_file(kept).unwrap();
     }
 }

@@ -21,6 +21,11 @@ pub(crate) const CAPTURE_FAILED: u8 = 4;
 const LINE_CHARS_MAX: usize = 600;
 const LINES_MAX: usize = 8;
 
+/// What to do about a queue whose file is damaged.
+const DAMAGED_QUEUE: &str = "move queue.db, queue.db-wal and queue.db-shm in nugget's state folder away (`nugget doctor` \
+                             names it): captures that were not pushed yet are lost with it, and `nugget sync --since 7d` \
+                             reads their sessions again";
+
 /// An error that ends a command.
 #[derive(Debug)]
 pub(crate) struct CliError {
@@ -140,6 +145,10 @@ fn code_and_hint(error: &(dyn Error + 'static)) -> (u8, Option<String>) {
         Some(NoteError::Notes(error)) => Some(error),
         _ => error.downcast_ref::<notes::Error>(),
     };
+    let of_queue = match error.downcast_ref() {
+        Some(actors::StartError::Queue(error)) => Some(error),
+        _ => error.downcast_ref::<queue::Error>(),
+    };
     if let Some(error) = of_git {
         (FAILED, error.hint().map(str::to_owned))
     } else if let Some(error) = of_notes {
@@ -175,6 +184,8 @@ fn code_and_hint(error: &(dyn Error + 'static)) -> (u8, Option<String>) {
         hint(MISSING, "give a folder with --brain or --path")
     } else if let Some(brain::Error::Manifest { .. }) = error.downcast_ref() {
         hint(FAILED, "fix that file; it needs only `version: 1` and `name: …`")
+    } else if of_queue.is_some_and(queue::Error::is_damaged) {
+        hint(FAILED, DAMAGED_QUEUE)
     } else if let Some(queue::Error::Unknown { .. }) = error.downcast_ref() {
         hint(MISSING, "`nugget status` lists the captures")
     } else if let Some(queue::Error::Newer { .. }) = error.downcast_ref() {

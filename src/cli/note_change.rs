@@ -83,6 +83,16 @@ pub(crate) fn value_without_secrets(key: &str, value: &str) -> String {
     warned(redact_value(key, value), value, "value")
 }
 
+/// The tags as they are written: without those that are secrets, which a tag's lower case would hide.
+pub(crate) fn tags_without_secrets(mut tags: Vec<String>) -> Vec<String> {
+    let all = tags.len();
+    tags.retain(|tag| *redact(tag) == **tag);
+    if tags.len() < all {
+        output::note("warning: a secret among the tags was left out: a brain is shared by git");
+    }
+    tags
+}
+
 fn warned(redacted: String, text: &str, what: &str) -> String {
     if redacted != text {
         output::note(&format!("warning: a secret in the {what} was replaced: a brain is shared by git"));
@@ -136,4 +146,15 @@ pub(crate) fn to_json(path: &str, unit: &Unit) -> Value {
         "source": unit.source, "scope": unit.scope, "links": unit.related, "created": unit.created,
         "last_modified": unit.last_modified, "path": path,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tag_that_is_a_secret_is_left_out() {
+        let secret = format!("ghp_{}", "abcdefghijklmnopqrstuvwxyz0123456789");
+        assert_eq!(tags_without_secrets(vec![secret, "net".to_owned()]), ["net"]);
+    }
 }

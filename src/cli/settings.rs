@@ -7,6 +7,8 @@ use std::time::Duration;
 use brain::Config;
 use embed::{ModelChoice, OnnxModel, Pooling, Provider, RemoteModel};
 
+use crate::error::CliError;
+
 /// How the brain's remote is used.
 pub(crate) fn delivery(config: &Config) -> actors::DeliverySettings {
     let minutes = config.number("sync.minutes");
@@ -77,6 +79,26 @@ pub(crate) fn embedding(config: &Config) -> embed::Settings {
         runtime_library: config.path("embed.runtime_library"),
         runtime_folder: Some(brain::paths::runtime_folder()),
         threads: std::thread::available_parallelism().map_or(1, NonZero::get),
+    }
+}
+
+/// The setting that names the embedding model, where it is not the built-in one.
+pub(crate) fn model_setting(embed: &embed::Settings) -> Option<&'static str> {
+    match embed.model {
+        ModelChoice::Onnx(_) => Some("embed.model"),
+        ModelChoice::Remote(_) => Some("embed.provider"),
+        ModelChoice::BuiltIn | ModelChoice::Off => None,
+    }
+}
+
+/// A failed question or index, which a model of the person's own may be the cause of.
+pub(crate) fn model_error(error: actors::AskError, embed: &embed::Settings) -> CliError {
+    let error = CliError::from(error);
+    match model_setting(embed) {
+        Some(setting) => error.hint(format!(
+            "if the model is the cause, correct the setting `{setting}` (`nugget config get {setting}`); -v shows more"
+        )),
+        None => error,
     }
 }
 

@@ -5,6 +5,7 @@
 use std::collections::HashSet;
 
 use knowledge::{Document, UnitType, text};
+use transcript::redact::redact;
 
 /// A note up to this size, in bytes, is one section; a longer one is split at its headings.
 const NOTE_BYTES_MAX: usize = 6_000;
@@ -47,14 +48,20 @@ pub struct NoteSection {
     pub confidence: Option<f64>,
 }
 
-/// A section that is left out.
+/// A section, or a key of the front matter, that is left out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SkippedSection {
     /// The heading, or the title of the file.
     pub section: String,
     /// Why it is left out.
-    pub reason: &'static str,
+    pub reason: String,
 }
+
+/// The keys of a unit that a note may have in its front matter.
+const NOTE_KEYS: [&str; 9] =
+    ["type", "title", "description", "domain", "tags", "confidence", "scope", "alternatives", "stale_after"];
+/// What is shown as the section of a key in the front matter.
+const FRONT_MATTER: &str = "front matter";
 
 /// Splits a note into sections, without hidden text, secrets and `<private>` parts.
 ///
@@ -66,6 +73,9 @@ pub fn split_note(
     project: Option<&str>,
 ) -> (Vec<NoteSection>, Vec<SkippedSection>) {
     let mut skipped = Vec::new();
+    let mut skip = |section: &str, reason: String| {
+        skipped.push(SkippedSection { section: section.to_owned(), reason });
+    };
     let document = Document::parse(raw).ok();
     let front = |key: &str| {
         let value = document.as_ref()?.get(key)?;
@@ -73,7 +83,32 @@ pub fn split_note(
         (!text.trim().is_empty()).then_some(text)
     };
     let unit = document.as_ref().filter(|document| document.has_front_matter());
-    let unit = unit.and_then(|document| document.unit("note.md").ok());
+    let unit = unit.and_then(|document| match document.partial_unit("note.md", &NOTE_KEYS) {
+        Ok((unit, errors)) => {
+            errors.into_iter().for_each(|error| skip(FRONT_MATTER, error.to_string()));
+            Some(unit)
+        }
+        Err(error) => {
+            skip(FRONT_MATTER, error.to_string());
+            None
+        }
+    });
+    // A secret is recognised only as it is written: not in the lower case of a tag or a folder.
+    let is_secret = |text: &str| *redact(text) != *text;
+    let mut tags = unit.as_ref().map(|unit| unit.tags.clone()).unwrap_or_default();
+    let tags_all = tags.len();
+    tags.retain(|tag| !is_secret(tag));
+    if tags.len() < tags_all {
+        skip(FRONT_MATTER, "a tag is a secret".to_owned());
+    }
+    let tags: Vec<String> = tags.iter().map(|tag| text::strip_hidden(&transcript::clean(tag))).collect();
+    let domain = document.as_ref().and_then(|document| document.get("domain"));
+    let is_secret_domain = domain.as_ref().and_then(|domain| domain.as_str()).is_some_and(is_secret);
+    if is_secret_domain {
+        skip(FRONT_MATTER, "the domain is a secret".to_owned());
+    }
+    let file_stem = &redact(file_stem);
+    let project = project.map(redact);
     let body =
         text::strip_hidden(&transcript::clean(document.as_ref().map_or(raw, |document| document.body())));
     let named = front("title").or_else(|| front("name").map(|name| name.replace(['-', '_'], " ")));
@@ -96,8 +131,16 @@ pub fn split_note(
     } else {
         sections.push((Vec::new(), rest));
     }
+    // Where a type is missing, the unit has that of a note.
+    let is_typed =
+        document.as_ref().is_some_and(|document| document.get("type").is_some_and(|kind| kind.is_string()));
+    let has_confidence = document.as_ref().is_some_and(|document| {
+        let alone = document.partial_unit("note.md", &["confidence"]);
+        document.get("confidence").is_some() && alone.is_ok_and(|(_, errors)| errors.is_empty())
+    });
     let mut found = Vec::new();
     let mut paths = HashSet::new();
+    let mut has_text = false;
     for (headings, body) in sections {
         let body = body.trim().to_owned();
         let words = text::canonical(&body).split(' ').filter(|word| !word.is_empty()).count();
@@ -105,14 +148,16 @@ pub fn split_note(
         let shown = section.clone().unwrap_or_else(|| title.clone());
         if words < WORDS_MIN {
             if words > 0 {
-                skipped.push(SkippedSection { section: shown, reason: "too short to be a unit" });
+                has_text = true;
+                skip(&shown, "too short to be a unit".to_owned());
             }
             continue;
         }
+        has_text = true;
         let heading = headings.last().cloned();
         // "Testing" says nothing without its project.
         let above = match kind {
-            NoteKind::Instructions => project.map(str::to_owned),
+            NoteKind::Instructions => project.as_deref().map(str::to_owned),
             _ => heading.is_some().then(|| title.clone()),
         };
         let heading = heading.unwrap_or_else(|| title.clone());
@@ -123,22 +168,23 @@ pub fn split_note(
             _ => heading,
         };
         let full = text::one_line(&strip_emphasis(&full), TITLE_CHARS_MAX);
-        let known = unit.as_ref().map(|unit| unit.kind.clone()).filter(|kind| UnitType::KNOWN.contains(kind));
+        let known = unit.as_ref().filter(|_| is_typed).map(|unit| unit.kind.clone());
+        let known = known.filter(|kind| UnitType::KNOWN.contains(kind));
         found.push(NoteSection {
             kind: known.unwrap_or_else(|| guess_type(&full, &body, kind, front("type").as_deref())),
             description: front("description")
                 .filter(|_| section.is_none())
                 .map_or_else(|| first_sentence(&body), |text| text::one_line(&text, 300)),
-            tags: unit.as_ref().map(|unit| unit.tags.clone()).unwrap_or_default(),
-            domain: front("domain"),
-            confidence: unit
-                .as_ref()
-                .map(|unit| unit.confidence)
-                .filter(|_| document.as_ref().is_some_and(|document| document.get("confidence").is_some())),
+            tags: tags.clone(),
+            domain: front("domain").filter(|_| !is_secret_domain),
+            confidence: unit.as_ref().map(|unit| unit.confidence).filter(|_| has_confidence),
             title: full,
             section,
             body,
         });
+    }
+    if !has_text {
+        skip(&title, "has no text".to_owned());
     }
     (found, skipped)
 }
@@ -312,7 +358,10 @@ mod tests {
         let (sections, skipped) = split_note(raw, NoteKind::Instructions, "CLAUDE", Some("shop"));
         assert_eq!(sections[1].section.as_deref(), Some("Commands"));
         assert!(sections[1].body.contains("# not a heading"));
-        assert_eq!(skipped, [SkippedSection { section: "TBD".to_owned(), reason: "too short to be a unit" }]);
+        assert_eq!(
+            skipped,
+            [SkippedSection { section: "TBD".to_owned(), reason: "too short to be a unit".to_owned() }]
+        );
     }
 
     #[test]
@@ -325,6 +374,37 @@ mod tests {
             ("Prefers small commits", "belief")
         );
         assert_eq!(sections[0].description, "Small commits with reasons");
+    }
+
+    #[test]
+    fn the_tags_of_a_note_without_a_type_are_kept() {
+        let raw = "---\ntags: [net, retry]\nconfidence: 85\n---\n\n# Retries\n\nRetry a request that failed at most three times.\n";
+        let (sections, skipped) = split_note(raw, NoteKind::Note, "retries", None);
+        assert_eq!((sections[0].tags.join(" "), sections[0].confidence), ("net retry".to_owned(), None));
+        assert_eq!(sections[0].kind, UnitType::Concept);
+        let reason = "line 3: `confidence` must be a number from 0 to 1".to_owned();
+        assert_eq!(skipped, [SkippedSection { section: "front matter".to_owned(), reason }]);
+    }
+
+    #[test]
+    fn a_note_without_text_is_listed() {
+        for raw in ["", "# Only a heading\n", "<private>all of it</private>\n"] {
+            let (sections, skipped) = split_note(raw, NoteKind::Note, "empty", None);
+            assert!(sections.is_empty() && skipped.len() == 1, "{raw:?}");
+            assert_eq!(skipped[0].reason, "has no text");
+        }
+    }
+
+    #[test]
+    fn a_secret_in_the_front_matter_is_no_tag_and_no_domain() {
+        let secret = format!("ghp_{}", "abcdefghijklmnopqrstuvwxyz0123456789");
+        let raw = format!(
+            "---\ntype: decision\ntags: [net, {secret}]\ndomain: {secret}\n---\n\nRetry a request that failed at most three times.\n"
+        );
+        let (sections, skipped) = split_note(&raw, NoteKind::Note, &secret, None);
+        assert_eq!((sections[0].tags.join(" "), &sections[0].domain), ("net".to_owned(), &None));
+        assert!(!format!("{sections:?}{skipped:?}").to_lowercase().contains("ghp"), "{sections:?}");
+        assert_eq!(skipped.len(), 2);
     }
 
     #[test]

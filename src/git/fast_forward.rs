@@ -437,14 +437,14 @@ impl WorkTree {
     }
 }
 
-fn is_checked_out_elsewhere(git: &gix::Repository, reference: &str) -> bool {
+pub(crate) fn is_checked_out_elsewhere(git: &gix::Repository, reference: &str) -> bool {
     let own = git.git_dir().canonicalize().ok();
     work_tree_folders(git)
         .iter()
         .any(|folder| folder.canonicalize().ok() != own && head_of(folder) == format!("ref: {reference}"))
 }
 
-fn operation(state: &gix::state::InProgress) -> &'static str {
+pub(crate) fn operation(state: &gix::state::InProgress) -> &'static str {
     use gix::state::InProgress;
     match state {
         InProgress::ApplyMailbox | InProgress::ApplyMailboxRebase => "`git am`",

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 
 use crate::command::GitCommand;
 use crate::error::{During as _, Error};
-use crate::fast_forward::{FastForward, Refusal, Source};
+use crate::fast_forward::{FastForward, Refusal, Source, is_checked_out_elsewhere, operation};
 use crate::lock::Lock;
 use crate::objects::{CommitInfo, NewCommit};
 use crate::path::HiddenNames;
@@ -269,7 +269,10 @@ impl Repository {
             }
         };
         if is_in_use(&git, &default.name) {
-            return Ok(FastForward::Refused(Refusal::CheckedOutElsewhere));
+            // During a rebase the branch is not checked out, but git returns to it.
+            let own = git.state().filter(|_| !is_checked_out_elsewhere(&git, &reference));
+            let refusal = own.map(|state| Refusal::InProgress(operation(&state).to_owned()));
+            return Ok(FastForward::Refused(refusal.unwrap_or(Refusal::CheckedOutElsewhere)));
         }
         match common_ancestor(&git, from, to)? {
             Some(base) if base == to => return Ok(FastForward::AlreadyThere),

@@ -173,7 +173,37 @@ impl Document {
                 "a merge has left a conflict here: both texts stand between its marks",
             ));
         }
-        let keys = Keys { document: self, mapping: &mapping };
+        self.read_keys(&mapping, path)
+    }
+
+    /// Reads a unit from these keys only, each on its own, so that a value that no unit can have does not take the
+    /// others with it. Returns the errors of such values, too. A unit without a type is a note.
+    ///
+    /// # Errors
+    /// If the front matter is not a YAML mapping.
+    pub fn partial_unit(
+        &self,
+        path: &str,
+        keys: &[&str],
+    ) -> Result<(Unit, Vec<FrontMatterError>), FrontMatterError> {
+        let mapping = self.mapping()?;
+        let note = || Mapping::from_iter([(Value::from("type"), Value::from("note"))]);
+        let (mut kept, mut errors) = (note(), Vec::new());
+        for key in keys {
+            let Some(value) = mapping.get(*key) else { continue };
+            let mut alone = note();
+            alone.insert((*key).into(), value.clone());
+            match self.read_keys(&alone, path) {
+                Ok(_) if value.is_null() => {}
+                Ok(_) => drop(kept.insert((*key).into(), value.clone())),
+                Err(error) => errors.push(error),
+            }
+        }
+        Ok((self.read_keys(&kept, path)?, errors))
+    }
+
+    fn read_keys(&self, mapping: &Mapping, path: &str) -> Result<Unit, FrontMatterError> {
+        let keys = Keys { document: self, mapping };
         let defaults = PathDefaults::from_path(path);
         let kind = match keys.text("type")? {
             Some(kind) => UnitType::from(kind.as_str()),
@@ -494,6 +524,19 @@ mod tests {
 
     fn unit(raw: &str) -> Result<Unit, FrontMatterError> {
         Document::parse(raw)?.unit("domains/coding/patterns/worker-pools.md")
+    }
+
+    #[test]
+    fn a_wrong_value_takes_no_other_key_with_it() {
+        let raw = "---\ntype: decision\ntags: [net]\nconfidence: 85\nscope: [[a]]\n---\n\n# Nets\n";
+        let document = Document::parse(raw).unwrap();
+        let (unit, errors) = document.partial_unit("x.md", &["type", "tags", "confidence", "scope"]).unwrap();
+        assert_eq!((unit.kind.as_str(), unit.tags.as_slice()), ("decision", ["net".to_owned()].as_slice()));
+        let errors: Vec<_> = errors.iter().map(ToString::to_string).collect();
+        assert_eq!(errors[0], "line 4: `confidence` must be a number from 0 to 1");
+        assert!(errors.len() == 2 && errors[1].starts_with("line 5: `scope` must be"), "{errors:?}");
+        let (unit, errors) = document.partial_unit("x.md", &["tags"]).unwrap();
+        assert!(unit.kind == UnitType::Note && errors.is_empty());
     }
 
     #[test]

@@ -637,7 +637,7 @@ impl ServedBrain {
     async fn create_note(&self, title: String, content: String, tags: Vec<String>) -> Result<String, String> {
         let new = NewNote {
             source: AGENT.to_owned(),
-            tags: tags.iter().map(|tag| checked(tag)).collect::<Result<_, _>>()?,
+            tags: actors::notes::checked_tags(tags).map_err(|error| error.to_string())?,
             ..NewNote::note(checked(&title)?, checked(&content)?)
         };
         let without = notes::without_secrets(&(title + &content), &format!("{}{}", new.title, new.content));

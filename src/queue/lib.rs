@@ -132,3 +132,24 @@ pub enum Error {
         id: i64,
     },
 }
+
+impl Error {
+    /// Whether the database's file is damaged, so that no later attempt can succeed.
+    pub fn is_damaged(&self) -> bool {
+        let (Self::Open { source, .. } | Self::Sqlite(source)) = self else { return false };
+        let code = source.sqlite_error_code();
+        matches!(code, Some(rusqlite::ErrorCode::DatabaseCorrupt | rusqlite::ErrorCode::NotADatabase))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn a_file_that_is_no_database_is_damaged() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("queue.db");
+        std::fs::write(&path, "not a database ".repeat(1000)).unwrap();
+        assert!(crate::Queue::open(&path).is_err_and(|error| error.is_damaged()));
+        assert!(!crate::Error::Unknown { id: 1 }.is_damaged());
+    }
+}

@@ -12,7 +12,7 @@ use serde_json::json;
 use crate::context::Context;
 use crate::error::{CliError, USAGE};
 use crate::index_update::update_before_question;
-use crate::{async_runtime, extractor, output, pager};
+use crate::{async_runtime, extractor, output, pager, settings};
 
 const DEADLINE: Duration = Duration::from_secs(60);
 /// The longest question, in characters: more than the embedding model reads.
@@ -95,7 +95,8 @@ impl AskArgs {
             stopwatch.lap("open_index");
             update_before_question(&service, &setup).await;
             stopwatch.lap("check_files");
-            let answer = service.ask(self.query(&config, question.clone()), DEADLINE).await?;
+            let answer = service.ask(self.query(&config, question.clone()), DEADLINE).await;
+            let answer = answer.map_err(|error| settings::model_error(error, &setup.embed))?;
             // Within a session it is the model that asks.
             service.record_shown(&answer, None).await;
             stopwatch.lap_of_two("model", "search", answer.stages.iter().map(|stage| stage.micros).sum());

@@ -576,7 +576,10 @@ fn check_queue(places: &StatePaths) -> Check {
             Check::ok(name, counts)
         })
     };
-    check().unwrap_or_else(|error| Check::failure(name, CliError::from(error).line()))
+    check().unwrap_or_else(|error| match error.is_damaged() {
+        true => damaged_queue(&path, &error),
+        false => Check::failure(name, CliError::from(error).line()),
+    })
 }
 
 /// Names the files of the spool that cannot be read; nothing else says that a session is missing.
@@ -598,6 +601,16 @@ fn check_spool(places: &StatePaths) -> Option<Check> {
     Some(Check { message, ..Check::warning("spool", "") }.fix(fix))
 }
 
+/// A queue that no attempt can read any more.
+fn damaged_queue(path: &Path, error: &queue::Error) -> Check {
+    let shown = path.display();
+    let message = format!("{shown} is damaged: {}", knowledge::text::error_chain(error));
+    Check::failure("queue", message).fix(format!(
+        "for end in '' -wal -shm; do mv {shown}$end {shown}$end.damaged; done; captures that were not pushed yet are \
+         lost with it, and `nugget sync --since 7d` reads their sessions again"
+    ))
+}
+
 fn check_index(brain: &Brain, embed: &embed::Settings) -> Check {
     let name = "index";
     let folder = brain.derived_folder();
@@ -617,7 +630,11 @@ fn check_index(brain: &Brain, embed: &embed::Settings) -> Check {
         let wanted = embed::model_name(embed);
         if label.name != wanted {
             let message = format!("{state}, of {}; the settings name {wanted}", label.name);
-            return Ok(Check::warning(name, message).fix("nugget index"));
+            let fix = match settings::model_setting(embed) {
+                Some(setting) => format!("nugget index; if that fails, correct the setting `{setting}`"),
+                None => "nugget index".to_owned(),
+            };
+            return Ok(Check::warning(name, message).fix(fix));
         }
         let branch = brain.manifest().ok().and_then(|manifest| manifest.default_branch);
         let queue = StatePaths::for_brain(brain.root()).queue();

@@ -34,6 +34,9 @@ Examples:
   nugget export --format html -o brain.html
   nugget export --format okf -o ~/brain-okf";
 
+/// The folder of an export that is not complete.
+const PARTIAL: &str = ".nugget-partial";
+
 #[derive(clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct ExportArgs {
@@ -72,6 +75,9 @@ impl ExportArgs {
         };
         let is_folder = self.format == Format::Okf;
         let output = named(&self.output);
+        if let Some(path) = output {
+            refuse_brains_own(brain.root(), path, &units, is_folder)?;
+        }
         match output {
             Some(folder) if is_folder => write_folder(&view, &name, &units, folder)?,
             Some(path) => write_file(path, |out| Ok(out.write_all(text.as_bytes())?))?,
@@ -89,6 +95,39 @@ impl ExportArgs {
         }
         Ok(())
     }
+}
+
+/// Refuses to write over the brain's own files, and a folder of units in the brain, where each would be found twice.
+fn refuse_brains_own(
+    root: &Path,
+    target: &Path,
+    units: &[(String, Unit)],
+    is_folder: bool,
+) -> Result<(), CliError> {
+    let (root, real) = (real_path(root), real_path(target));
+    let Ok(inner) = real.strip_prefix(&root) else { return Ok(()) };
+    let is_own =
+        ["domains", "brain.yaml", ".git", brain::DERIVED_FOLDER].iter().any(|own| inner.starts_with(own))
+            || units.iter().any(|(path, _)| inner == Path::new(path));
+    let what = match is_own {
+        true => "is the brain's own",
+        false if is_folder => "is in the brain, where each unit would be found twice",
+        false => return Ok(()),
+    };
+    Err(CliError::new(format!("{} {what}; nothing was written", target.display()))
+        .code(USAGE)
+        .hint("give a path outside of the brain"))
+}
+
+/// The path without links and dots, also of what does not exist yet.
+fn real_path(path: &Path) -> PathBuf {
+    let path = transcript::without_dots(&std::path::absolute(path).unwrap_or_else(|_| path.to_owned()));
+    let real = path.ancestors().find_map(|above| {
+        let rest = path.strip_prefix(above).ok()?;
+        Some(std::fs::canonicalize(above).ok()?.join(rest))
+    });
+    // Joining nothing leaves a slash at the end.
+    real.map_or(path, |real| real.components().collect())
 }
 
 /// All units with their relations, redacted.
@@ -149,10 +188,41 @@ fn write_folder(
         CliError::new(format!("failed to write to {}: {error}", folder.display()))
             .hint("give a folder that you may write to")
     };
-    if std::fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_some()) {
+    // What is not complete is in a folder of its own, so that the next export can remove what a killed one has left.
+    let partial = folder.join(PARTIAL);
+    let is_used =
+        |entry: std::io::Result<std::fs::DirEntry>| entry.is_ok_and(|entry| entry.file_name() != PARTIAL);
+    if std::fs::read_dir(folder).is_ok_and(|mut entries| entries.any(is_used)) {
         return Err(CliError::new(format!("{} is not empty; nothing was written", folder.display()))
             .hint("give an empty or a new folder"));
     }
+    let remove_partial = || match std::fs::remove_dir_all(&partial) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    };
+    remove_partial().map_err(failed)?;
+    let move_up = || -> std::io::Result<()> {
+        for entry in std::fs::read_dir(&partial)? {
+            let entry = entry?;
+            std::fs::rename(entry.path(), folder.join(entry.file_name()))?;
+        }
+        std::fs::remove_dir(&partial)
+    };
+    let written = write_units(brain, name, units, &partial, &failed).and_then(|()| move_up().map_err(failed));
+    if written.is_err() {
+        // The first error is returned; the next export removes what is left.
+        let _ = remove_partial();
+    }
+    written
+}
+
+fn write_units(
+    brain: &dyn Files,
+    name: &str,
+    units: &[(String, Unit)],
+    folder: &Path,
+    failed: &dyn Fn(std::io::Error) -> CliError,
+) -> Result<(), CliError> {
     for (path, unit) in units {
         let mut document = Document::parse(brain.read(path)?)
             .map_err(|error| CliError::new(format!("{path}:{}: {}", error.line, error.what)))?;
@@ -188,4 +258,41 @@ fn index_page(name: &str, units: &[(String, Unit)]) -> String {
         }
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_brains_own_files_are_no_target() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().join("brain");
+        std::fs::create_dir_all(root.join("domains")).unwrap();
+        std::os::unix::fs::symlink(&root, folder.path().join("link")).unwrap();
+        let refused = |path: &str, is_folder| {
+            refuse_brains_own(&root, &folder.path().join(path), &[], is_folder).is_err()
+        };
+        for path in ["brain/domains/x/y.md", "brain/brain.yaml", "brain/.git/config", "link/.nugget/x"] {
+            assert!(refused(path, false), "{path}");
+        }
+        assert!(refused("brain/share", true) && refused("brain", true) && refused("link/new/share", true));
+        assert!(!refused("brain/page.html", false) && !refused("brain-okf", true));
+        assert!(refused("other/../brain/share", true));
+    }
+
+    #[test]
+    fn what_a_killed_export_left_is_no_obstacle() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().join("brain");
+        std::fs::create_dir_all(&root).unwrap();
+        let target = folder.path().join("okf");
+        std::fs::create_dir_all(target.join(PARTIAL).join("domains")).unwrap();
+        let brain = brain::Brain::init(&root).unwrap().brain;
+        write_folder(&brain, "brain", &[], &target).unwrap();
+        let names: Vec<_> =
+            std::fs::read_dir(&target).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(names, ["index.md"]);
+        assert!(write_folder(&brain, "brain", &[], &target).is_err());
+    }
 }

@@ -3,6 +3,8 @@
 mod comparison;
 mod domains;
 mod exported;
+mod front_matter;
+mod other_format;
 mod proposal;
 mod sources;
 
@@ -163,19 +165,28 @@ fn collect_units(
             left_out.push(LeftOut { what: file.shown.clone(), reason });
             continue;
         }
-        if let Some(unit) = exported::exported_note(&raw, file, known, repository, base)? {
+        if let Some(unit) = exported::exported_unit(&raw, file, known, repository, base)? {
             match unit.and_then(|unit| with_own_path(unit, &units)) {
                 Ok(unit) => units.push(unit),
                 Err(reason) => left_out.push(LeftOut { what: file.shown.clone(), reason }),
             }
             continue;
         }
+        let (raw, problem) = front_matter::with_yaml(raw);
+        if let Some(reason) = problem {
+            left_out.push(LeftOut { what: format!("{}: front matter", file.shown), reason });
+        }
         let (sections, skipped) = notes::split_note(&raw, file.kind, &file.stem(), file.project.as_deref());
         left_out.extend(skipped.into_iter().map(|skipped| LeftOut {
             what: format!("{}: {}", file.shown, skipped.section),
-            reason: skipped.reason.to_owned(),
+            reason: skipped.reason,
         }));
-        let keys = NoteKeys::read(&raw);
+        let (keys, problems) = NoteKeys::read(&raw, file);
+        left_out.extend(
+            problems
+                .into_iter()
+                .map(|reason| LeftOut { what: format!("{}: front matter", file.shown), reason }),
+        );
         let mut is_proposed = false;
         for section in sections {
             let unit = if units.len() >= UNITS_MAX {

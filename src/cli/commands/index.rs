@@ -4,11 +4,11 @@ use actors::{Roles, Service, Setup};
 use index::{Mode, Report};
 use serde_json::json;
 
-use crate::async_runtime;
 use crate::context::Context;
 use crate::error::CliError;
 use crate::index_update::{self, DEADLINE};
 use crate::output::{self, counted, thousands};
+use crate::{async_runtime, settings};
 
 const AFTER: &str = "\
 The index is derived from the brain's files. It is in the folder .nugget, which
@@ -50,7 +50,8 @@ impl IndexArgs {
                     "embedding everything again: the index is of {present}, the settings name {next}; the present index answers until then"
                 ));
             }
-            let report = index_update::update(&service, mode).await?;
+            let report = index_update::update(&service, mode).await;
+            let report = report.map_err(|error| settings::model_error(error, &setup.embed))?;
             let snapshot = service.index().pin().map_err(actors::StartError::Index)?;
             let problems = snapshot.problems().map_err(actors::StartError::Index)?;
             let counts = (snapshot.generation(), snapshot.units_count(), snapshot.chunks_count());

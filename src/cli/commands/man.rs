@@ -4,7 +4,7 @@ use std::io::{self, IsTerminal as _};
 use std::path::PathBuf;
 
 use crate::context::Context;
-use crate::error::CliError;
+use crate::error::{CliError, USAGE};
 use crate::{output, pager};
 
 const AFTER: &str = "\
@@ -31,6 +31,15 @@ impl ManArgs {
             }
             return output::print_verbatim(&String::from_utf8_lossy(&page));
         };
+        if let Some(name) = folder.to_str().filter(|name| command.find_subcommand(name).is_some()) {
+            return Err(CliError::new(format!(
+                "{name} is a command, and this would write all pages into ./{name}"
+            ))
+            .code(USAGE)
+            .hint(format!(
+                "`nugget help {name}` prints its page; `nugget man ./{name}` writes into that folder"
+            )));
+        }
         let failed = |error: std::io::Error| {
             CliError::new(format!("failed to write to {}: {error}", folder.display()))
                 .hint("give a folder that you may write to")

@@ -15,9 +15,11 @@ use super::completions;
 use crate::context::Context;
 use crate::error::{CliError, USAGE};
 use crate::index_update::update_before_question;
-use crate::note_change::{change, open, print_written, read, scope_of, to_json, without_secrets};
+use crate::note_change::{
+    change, open, print_written, read, scope_of, tags_without_secrets, to_json, without_secrets,
+};
 use crate::output::{self, counted, safe};
-use crate::{async_runtime, editor, pager};
+use crate::{async_runtime, editor, pager, settings};
 
 const AFTER: &str = "\
 A note is a unit of your brain: a markdown file that sessions find like any
@@ -246,9 +248,9 @@ impl AddArgs {
             None => read_input()?,
         };
         let new = NewNote {
-            tags: self.tags,
-            domain: self.domain,
-            category: self.kind,
+            tags: tags_without_secrets(self.tags),
+            domain: without_secrets(&self.domain, "domain"),
+            category: self.kind.map(|kind| without_secrets(&kind, "kind")),
             stability: self.stability,
             scope,
             ..NewNote::note(without_secrets(&self.title, "title"), without_secrets(&content, "text"))
@@ -314,7 +316,7 @@ impl UnlinkArgs {
 
 impl EditArgs {
     fn run(self, context: &Context) -> Result<(), CliError> {
-        let tags = (!self.tags.is_empty()).then_some(self.tags);
+        let tags = (!self.tags.is_empty()).then(|| tags_without_secrets(self.tags));
         let mut edit = Edit { title: self.title, content: self.content, tags };
         let mut before: Option<String> = None;
         let mut has_change = edit.title.is_some() || edit.content.is_some() || edit.tags.is_some();
@@ -426,7 +428,8 @@ impl SearchArgs {
         let answer = async_runtime::multi_thread()?.block_on(async {
             let service = Service::start(&setup, Roles::Read).await?;
             update_before_question(&service, &setup).await;
-            let answer = service.ask(query, DEADLINE).await?;
+            let answer = service.ask(query, DEADLINE).await;
+            let answer = answer.map_err(|error| settings::model_error(error, &setup.embed))?;
             service.shutdown().await;
             Ok::<_, CliError>(answer)
         })?;

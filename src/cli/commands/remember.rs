@@ -5,7 +5,9 @@ use serde_json::json;
 
 use crate::context::Context;
 use crate::error::{CliError, USAGE};
-use crate::note_change::{change, print_written, value_without_secrets, without_secrets};
+use crate::note_change::{
+    change, print_written, tags_without_secrets, value_without_secrets, without_secrets,
+};
 use crate::output::safe;
 
 const AFTER: &str = "\
@@ -44,7 +46,7 @@ impl RememberArgs {
         }
         let key = without_secrets(&self.key, "key");
         let value = value_without_secrets(&key, &self.value);
-        let new = NewNote { tags: self.tags, ..NewNote::fact(key.clone(), value) };
+        let new = NewNote { tags: tags_without_secrets(self.tags), ..NewNote::fact(key.clone(), value) };
         let message = format!("Remember {}", new.title);
         let ((done, value), written) = change(context, &message, |notebook, now| {
             let done = notebook.remember(new, now)?;

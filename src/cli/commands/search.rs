@@ -222,7 +222,8 @@ fn search_units(
     async_runtime::multi_thread()?.block_on(async {
         let service = Service::start(&setup, Roles::Read).await?;
         update_before_question(&service, &setup).await;
-        let answer = service.ask(query, DEADLINE).await?;
+        let answer = service.ask(query, DEADLINE).await;
+        let answer = answer.map_err(|error| settings::model_error(error, &setup.embed))?;
         service.shutdown().await;
         Ok(answer.units)
     })

@@ -5,9 +5,9 @@ mod line;
 use std::collections::BTreeMap;
 
 use actors::BrainView;
-use brain::Brain;
-use knowledge::Unit;
+use brain::{Brain, Files as _};
 use knowledge::text::one_line;
+use knowledge::{Document, Unit};
 use queue::{EvidenceLine, Queue};
 use serde::Serialize;
 use serde_json::json;
@@ -77,7 +77,8 @@ impl WhyArgs {
                 .hint("FILE:LINE or FILE:FIRST-LAST, from line 1"));
         }
         let (_, brain, places) = context.open()?;
-        let units = read_units(&BrainView::open(&brain))?.units;
+        let view = BrainView::open(&brain);
+        let units = read_units(&view)?.units;
         let queue =
             Some(places.queue()).filter(|path| path.exists()).map(|path| Queue::open(&path)).transpose()?;
         let id = self.resolve_id(&brain, &units, queue.as_ref())?;
@@ -87,6 +88,8 @@ impl WhyArgs {
             None => (Vec::new(), None),
         };
         let sessions = source_sessions(evidence, self.around);
+        let raw = unit.and_then(|(path, _)| view.read(path).ok()).unwrap_or_default();
+        let imported = imported_from(&raw);
         let (path, title) = match unit {
             Some((path, unit)) => (Some(path.as_str()), Some(unit.title.as_str())),
             None => (None, None),
@@ -95,6 +98,7 @@ impl WhyArgs {
             let forgotten = forgotten.map(|(at, session)| json!({ "session": session, "at": at }));
             return output::print_json(&json!({
                 "id": id, "path": path, "title": title, "sessions": sessions, "forgotten": forgotten,
+                "imported_from": imported,
             }));
         }
         let mut text = format!("{}\n", output::safe(title.unwrap_or(&id)));
@@ -104,6 +108,9 @@ impl WhyArgs {
                 "\nsession {session}: forgotten on {} with `nugget forget-capture`; its words are no longer kept here\n",
                 at.strftime("%Y-%m-%d %H:%M")
             )),
+            None if sessions.is_empty() && !imported.is_empty() => {
+                text.push_str(&format!("\nimported from {}\n", output::safe(&imported.join(", "))));
+            }
             None if sessions.is_empty() => {
                 text.push_str("\nno session on this machine: it was written by hand or captured elsewhere\n");
             }
@@ -161,6 +168,18 @@ impl WhyArgs {
             Err(error) => Err(error.or_hint("`nugget list` shows the ids of all merged units")),
         }
     }
+}
+
+/// The files, with their sections, that an import has made a unit of.
+fn imported_from(raw: &str) -> Vec<String> {
+    let sources = Document::parse(raw).ok().and_then(|document| document.get("sources"));
+    let sources = sources.as_ref().and_then(|sources| sources.as_sequence()).map_or(&[][..], Vec::as_slice);
+    let file = |source: &serde_yaml::Value| {
+        let text = |key: &str| Some(one_line(source.get(key)?.as_str()?, EVENT_CHARS_MAX));
+        let file = text("file")?;
+        Some(text("section").map_or_else(|| file.clone(), |section| format!("{file}: {section}")))
+    };
+    sources.iter().filter_map(file).collect()
 }
 
 fn source_sessions(evidence: Vec<EvidenceLine>, around: usize) -> Vec<SourceSession> {
@@ -225,4 +244,16 @@ fn describe(event: &Event) -> String {
         EventKind::ToolResult { output, .. } => ("failed", output.as_str()),
     };
     format!("{speaker}: {}", one_line(text, EVENT_CHARS_MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_imported_unit_names_its_file_and_section() {
+        let raw = "---\ntype: belief\nsources:\n- file: ~/shop/CLAUDE.md\n  section: Style\n  digest: ab\n- session: s1\n---\n";
+        assert_eq!(imported_from(raw), ["~/shop/CLAUDE.md: Style"]);
+        assert!(imported_from("# By hand\n").is_empty());
+    }
 }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use super::*;
-use crate::tests::{BRANCH, Sandbox, commit_all, fsck, git, proposal, state, write};
+use crate::tests::{BRANCH, Sandbox, commit_all, fsck, git, git_fails, proposal, state, write};
 use crate::{Proposal, Remote};
 
 /// A repository with a pending proposal of three files.
@@ -222,4 +222,19 @@ fn a_push_of_what_was_merged_replaces_only_what_was_expected() {
     write(&root, "other.md", "other\n");
     commit_all(&root, "other");
     assert!(repository.push_merged(&session, expected, merged).is_err(), "no descendant");
+}
+
+#[test]
+fn during_a_stopped_rebase_that_is_named_as_the_reason() {
+    let sandbox = Sandbox::new();
+    let (root, repository) = with_proposal(&sandbox);
+    git(&root, &["checkout", "-q", "-b", "other"]);
+    write(&root, "README.md", "other\n");
+    commit_all(&root, "other");
+    git(&root, &["checkout", "-q", "main"]);
+    write(&root, "README.md", "mine\n");
+    commit_all(&root, "mine");
+    git_fails(&root, &["rebase", "other"]);
+    let refused = merge(&sandbox, &repository, &[0], false);
+    assert_eq!(refused, FastForward::Refused(Refusal::InProgress("rebase".to_owned())));
 }

@@ -105,6 +105,15 @@ impl KnownTexts {
         self.add(id, "in this import", &section_text(section));
     }
 
+    /// Why a unit of an export is not proposed: it was before, or another unit has its text.
+    pub(super) fn reason_against(&self, unit: &Unit, digest: &str, updates: bool) -> Option<String> {
+        if let Some(branch) = self.proposed.get(digest) {
+            return Some(format!("proposed before on {branch} and not merged; --again proposes it again"));
+        }
+        let same = self.texts.find_same(&text_digest(&unit_text(unit))).filter(|_| !updates)?;
+        Some(format!("known already: {} {}", same.id, same.place))
+    }
+
     fn add(&mut self, id: &str, place: &str, text: &str) {
         self.ids.insert(id.to_owned());
         self.texts.insert(TextSource { id: id.to_owned(), place: place.to_owned() }, text);

@@ -1,35 +1,49 @@
-//! Notes and facts of another brain, or of an export of one: their files are proposed as they are, byte for byte.
+//! Units of another brain, or of an export of one: their files are proposed as they are, byte for byte.
 
 use extract::text_index::text_digest;
 use git::{CommitId, Repository};
-use knowledge::{Document, Unit, UnitType, text};
+use knowledge::{Document, Unit, text};
 
 use super::comparison::KnownTexts;
 use super::proposal::ProposedUnit;
 use super::sources::SourceFile;
 use crate::error::CliError;
 
-/// What becomes of a file that is a note or a fact of a brain: a unit, or why it is none. `None` for any other file, and
-/// for one that cannot be kept as it is.
-pub(super) fn exported_note(
+/// What becomes of a file that is a unit of a brain: a unit, or why it is none. `None` for any other file, and for one
+/// that cannot be kept as it is.
+pub(super) fn exported_unit(
     raw: &str,
     source: &SourceFile,
     known: &mut KnownTexts,
     repository: &Repository,
     base: CommitId,
 ) -> Result<Option<Result<ProposedUnit, String>>, CliError> {
-    let Some((path, unit)) = note_of_brain(raw, source) else { return Ok(None) };
+    let Some((path, unit)) = unit_of_brain(raw, source) else { return Ok(None) };
     let id = unit.id.as_str();
+    let digest = text_digest(raw);
     let updates = match repository.read_at(base, &path)? {
         Some(content) if content == raw.as_bytes() => {
             return Ok(Some(Err(format!("known already: {id} in the brain"))));
+        }
+        Some(content) if is_older(&unit, &content, &path) => {
+            return Ok(Some(Err(format!("known already: {id} in the brain, where it was changed later"))));
         }
         Some(_) => true,
         // Another unit has the id.
         None if known.unique_id(&unit.id, "0000") != unit.id => return Ok(None),
         None => false,
     };
-    Ok(Some(Ok(ProposedUnit::verbatim(path, &unit, source, raw, updates, text_digest(raw)))))
+    if let Some(reason) = known.reason_against(&unit, &digest, updates) {
+        return Ok(Some(Err(reason)));
+    }
+    Ok(Some(Ok(ProposedUnit::verbatim(path, &unit, source, raw, updates, digest))))
+}
+
+/// Whether the brain's file at this path is of a later change than the unit.
+fn is_older(unit: &Unit, content: &[u8], path: &str) -> bool {
+    let ours = std::str::from_utf8(content).ok().and_then(|raw| Document::parse(raw).ok()?.unit(path).ok());
+    let ours = ours.and_then(|ours| ours.last_modified);
+    ours.zip(unit.last_modified).is_some_and(|(ours, theirs)| theirs < ours)
 }
 
 /// Whether a file is the list of units that `nugget export` writes beside them.
@@ -38,7 +52,7 @@ pub(super) fn is_index_of_export(raw: &str, source: &SourceFile) -> bool {
 }
 
 /// The path in a brain, and the unit, of a file that is where a brain would have it.
-fn note_of_brain(raw: &str, source: &SourceFile) -> Option<(String, Unit)> {
+fn unit_of_brain(raw: &str, source: &SourceFile) -> Option<(String, Unit)> {
     let mut parts = source.path.iter().rev().map(|part| part.to_str());
     let (name, folder, domain) = (parts.next()??, parts.next()??, parts.next()??);
     if parts.next()?? != "domains" {
@@ -46,9 +60,38 @@ fn note_of_brain(raw: &str, source: &SourceFile) -> Option<(String, Unit)> {
     }
     let path = format!("domains/{domain}/{folder}/{name}");
     let unit = Document::parse(raw).ok()?.unit(&path).ok()?;
-    let is_note = matches!(unit.kind, UnitType::Note | UnitType::Fact) && unit.kind.folder() == folder;
     let is_in_place = unit.id.as_str() == source.stem() && unit.domain.as_str() == domain;
     // What is hidden or secret is taken out on the usual way.
     let is_clean = transcript::clean(raw) == raw.trim() && text::strip_hidden(raw) == raw;
-    (is_note && is_in_place && is_clean && unit.enforce.is_none()).then_some((path, unit))
+    let is_kept = is_in_place && is_clean && unit.enforce.is_none();
+    (is_kept && unit.kind.folder() == folder).then_some((path, unit))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use extract::notes::NoteKind;
+
+    #[test]
+    fn a_unit_of_any_type_is_taken_as_it_is() {
+        let source = |path: &str| SourceFile {
+            path: path.into(),
+            shown: path.to_owned(),
+            kind: NoteKind::Note,
+            project: None,
+            domain: None,
+            modified: None,
+        };
+        let raw = "---\nid: pools\ntype: decision\ndomain: web\nstatus: superseded\nmine: 1\nlast_modified: 2026-01-02\n---\n\n# Pools\n";
+        let place = source("/okf/domains/web/decisions/pools.md");
+        let (path, unit) = unit_of_brain(raw, &place).unwrap();
+        assert_eq!(
+            (path.as_str(), unit.status.as_deref()),
+            ("domains/web/decisions/pools.md", Some("superseded"))
+        );
+        assert!(unit_of_brain(raw, &source("/okf/domains/web/bugs/pools.md")).is_none());
+        assert!(unit_of_brain(&raw.replace("mine: 1", "enforce: hold"), &place).is_none());
+        assert!(is_older(&unit, raw.replace("2026-01-02", "2026-01-03").as_bytes(), &path));
+        assert!(!is_older(&unit, raw.as_bytes(), &path));
+    }
 }

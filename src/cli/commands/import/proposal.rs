@@ -93,21 +93,78 @@ pub(super) struct NoteKeys {
 }
 
 impl NoteKeys {
-    /// Reads the front matter. A key that no unit could have so is left out.
-    pub(super) fn read(raw: &str) -> Self {
-        let Ok(document) = Document::parse(raw) else { return Self::default() };
+    /// Reads the front matter, and returns what of it says nothing to a brain. A key that no unit could have so is left
+    /// out; [`split_note`](extract::notes::split_note) says so.
+    pub(super) fn read(raw: &str, source: &SourceFile) -> (Self, Vec<String>) {
+        let Ok(document) = Document::parse(raw) else { return Default::default() };
         let is_possible = |key: &str, value: &Value| {
             Document::compose(&[("type", "note".into()), (key, value.clone())], "").unit("note.md").is_ok()
         };
-        let kept = ["scope", "alternatives", "stale_after"].into_iter().filter_map(|key| {
+        let is_kept = |key: &str, value: &Value| {
+            // A word such as `draft` is the site's, but what no longer holds must not come back as current.
+            key != "status" || value.as_str().is_some_and(knowledge::unit::is_retired)
+        };
+        let keys = ["scope", "alternatives", "stale_after", "status"];
+        let kept = keys.into_iter().filter_map(|key| {
             let mut value = document.get(key).filter(|value| !value.is_null() && is_possible(key, value))?;
+            if !is_kept(key, &value) {
+                return None;
+            }
             clean_strings(&mut value);
             Some((key, value))
         });
         let enforce = document.get("enforce").filter(|value| !value.is_null());
         let is_enforced = enforce.is_some_and(|value| is_possible("enforce", &value));
-        Self { kept: kept.collect(), is_enforced }
+        let mut kept: Vec<_> = kept.collect();
+        let mut problems = Vec::new();
+        // The rules of Claude Code name files by patterns; a unit has the folders that these are in.
+        if source.kind == NoteKind::Instructions
+            && kept.iter().all(|(key, _)| *key != "scope")
+            && let Some(paths) = document.get("paths")
+        {
+            let mut scopes = Vec::new();
+            for pattern in patterns(&paths) {
+                let pattern = text::strip_hidden(&transcript::clean(&pattern));
+                match folder_of(&pattern) {
+                    Some(path) if scopes.contains(&path) => {}
+                    Some(path) => scopes.push(path),
+                    None => problems.push(format!(
+                        "`paths` has {pattern}, which is in no folder: a scope has no patterns"
+                    )),
+                }
+            }
+            if !scopes.is_empty() {
+                let project = source.path.parent().map(|folder| ::archive::Project::of(folder).key);
+                // Without a remote it is a path of this machine, which says nothing on another one.
+                let repository = project.filter(|key| !key.starts_with('/'));
+                let scope = |path: String| match &repository {
+                    Some(repository) => Value::Mapping(Mapping::from_iter([
+                        ("repository".into(), repository.as_str().into()),
+                        ("path".into(), path.into()),
+                    ])),
+                    None => path.into(),
+                };
+                kept.push(("scope", Value::Sequence(scopes.into_iter().map(scope).collect())));
+            }
+        }
+        (Self { kept, is_enforced }, problems)
     }
+}
+
+/// The patterns of a rule's `paths`: a list, or words between commas.
+fn patterns(paths: &Value) -> Vec<String> {
+    match paths {
+        Value::Sequence(items) => items.iter().filter_map(Value::as_str).map(str::to_owned).collect(),
+        Value::String(words) => words.split(',').map(|word| word.trim().to_owned()).collect(),
+        _ => Vec::new(),
+    }
+}
+
+/// The file that a pattern names, or the folder that all of its files are in; `None` for a pattern without one.
+fn folder_of(pattern: &str) -> Option<String> {
+    let parts = pattern.split('/').filter(|part| !part.is_empty() && *part != ".");
+    let plain: Vec<&str> = parts.take_while(|part| !part.contains(['*', '?', '[', '{', '!'])).collect();
+    (!plain.is_empty()).then(|| plain.join("/"))
 }
 
 /// Removes hidden text, secrets and private parts.
@@ -115,7 +172,14 @@ fn clean_strings(value: &mut Value) {
     match value {
         Value::String(found) => *found = text::strip_hidden(&transcript::clean(found)),
         Value::Sequence(items) => items.iter_mut().for_each(clean_strings),
-        Value::Mapping(entries) => entries.values_mut().for_each(clean_strings),
+        Value::Mapping(entries) => {
+            let cleaned = std::mem::take(entries).into_iter().map(|(mut key, mut value)| {
+                clean_strings(&mut key);
+                clean_strings(&mut value);
+                (key, value)
+            });
+            *entries = cleaned.collect();
+        }
         _ => {}
     }
 }
@@ -128,7 +192,8 @@ pub(super) fn new_unit(
     known: &mut KnownTexts,
     now: Timestamp,
 ) -> ProposedUnit {
-    let domain = section.domain.as_deref().or(source.domain.as_deref()).unwrap_or("general");
+    let folder = source.domain.as_deref().filter(|folder| *transcript::redact::redact(folder) == **folder);
+    let domain = section.domain.as_deref().or(folder).unwrap_or("general");
     let domain = Domain::sanitized(domain);
     let digest = section_digest(section);
     let id = known.unique_id(&UnitId::from_title(&section.title), &digest);
@@ -271,4 +336,36 @@ pub(super) fn commit_message(units: &[ProposedUnit], sources: &[OsString]) -> St
 /// `1 unit`, `2 units`.
 pub(super) fn counted(count: usize, noun: &str) -> String {
     format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn keys(raw: &str) -> (NoteKeys, Vec<String>) {
+        let source = SourceFile {
+            path: "/shop/.claude/rules/api.md".into(),
+            shown: "~/shop/.claude/rules/api.md".to_owned(),
+            kind: NoteKind::Instructions,
+            project: None,
+            domain: None,
+            modified: None,
+        };
+        NoteKeys::read(raw, &source)
+    }
+
+    #[test]
+    fn the_paths_of_a_rule_are_its_scope() {
+        let raw = "---\npaths: ['src/api/**/*.ts', 'src/api/*.js', src/lib.rs, '**/*.md']\n---\nText\n";
+        let (keys, problems) = keys(raw);
+        assert_eq!(keys.kept, [("scope", serde_yaml::from_str("[src/api, src/lib.rs]").unwrap())]);
+        assert!(problems.len() == 1 && problems[0].contains("**/*.md"), "{problems:?}");
+    }
+
+    #[test]
+    fn only_a_status_that_retires_a_unit_is_kept() {
+        let status = |word: &str| keys(&format!("---\nstatus: {word}\n---\nText\n")).0.kept;
+        assert_eq!(status("superseded"), [("status", "superseded".into())]);
+        assert!(status("draft").is_empty());
+    }
 }

@@ -10,7 +10,8 @@ use extract::notes::NoteKind;
 use jiff::Timestamp;
 use serde::Serialize;
 
-use crate::error::{CliError, MISSING};
+use super::other_format::other_format;
+use crate::error::{CliError, MISSING, USAGE};
 use crate::output::{safe, short_path};
 use crate::settings;
 
@@ -162,6 +163,13 @@ impl Finder<'_> {
                 inner.map(|part| lossy(part.as_os_str())).or_else(|| name.clone())
             });
         } else {
+            if let Some(format) = other_format(&real) {
+                return Err(CliError::new(format!(
+                    "{shown} is an export of a brain as {format}, which has no files"
+                ))
+                .code(USAGE)
+                .hint("`nugget export --format okf -o DIR` writes a folder that can be imported"));
+            }
             let is_instructions =
                 matches!(real.file_name().and_then(OsStr::to_str), Some("CLAUDE.md" | "CLAUDE.local.md"));
             let kind = if is_instructions { NoteKind::Instructions } else { NoteKind::Note };
@@ -185,10 +193,21 @@ impl Finder<'_> {
             entry.depth() == 0 || !(name.starts_with('.') || foreign)
         };
         let walk = walkdir::WalkDir::new(folder).max_depth(DEPTH_MAX).sort_by_file_name().into_iter();
-        for entry in walk.filter_entry(wanted).filter_map(Result::ok) {
+        for entry in walk.filter_entry(wanted) {
+            let entry = match entry {
+                Ok(entry) => entry,
+                Err(error) => {
+                    self.add_unread(&error);
+                    continue;
+                }
+            };
             let path = entry.path();
             let ending = path.extension().map(OsStr::to_ascii_lowercase).unwrap_or_default();
             let is_note = matches!(ending.to_str(), Some("md" | "markdown" | "txt"));
+            if entry.path_is_symlink() && (is_note || path.is_dir()) {
+                let reason = "a symbolic link, which is not followed; name it to import it".to_owned();
+                self.left_out.push(LeftOut { what: shown_in(path), reason });
+            }
             if !is_note || !entry.file_type().is_file() {
                 continue;
             }
@@ -206,6 +225,17 @@ impl Finder<'_> {
             }
             self.add_file(path, kind, project.map(str::to_owned), domain(path));
         }
+    }
+
+    /// Lists what a folder's walk could not read. A folder that does not exist is none that was named.
+    fn add_unread(&mut self, error: &walkdir::Error) {
+        let is_missing = error.io_error().is_some_and(|error| error.kind() == std::io::ErrorKind::NotFound);
+        let Some(path) = error.path().filter(|_| !is_missing) else { return };
+        let reason = match error.io_error() {
+            Some(error) => format!("cannot be read: {error}"),
+            None => "cannot be read".to_owned(),
+        };
+        self.left_out.push(LeftOut { what: shown_in(path), reason });
     }
 
     fn add_file(&mut self, path: &Path, kind: NoteKind, project: Option<String>, domain: Option<String>) {
@@ -257,7 +287,11 @@ pub(super) fn read(path: &Path) -> Result<String, String> {
     if bytes.contains(&0) {
         return Err("is not a text file".to_owned());
     }
-    let text = String::from_utf8(bytes).map_err(|_| "is not UTF-8".to_owned())?;
+    let mut text = String::from_utf8(bytes).map_err(|_| "is not UTF-8".to_owned())?;
+    // The line ends of old Macs.
+    if text.contains('\r') && !text.contains('\n') {
+        text = text.replace('\r', "\n");
+    }
     Ok(text.strip_prefix('\u{feff}').map(str::to_owned).unwrap_or(text))
 }
 
@@ -296,6 +330,11 @@ pub(super) fn display_path(path: &Path) -> String {
     }
 }
 
+/// A path of a folder for display; unlike [`display_path`] it follows no link.
+fn shown_in(path: &Path) -> String {
+    transcript::redact::redact(&short_path(path)).into_owned()
+}
+
 fn lossy(name: &OsStr) -> String {
     name.to_string_lossy().into_owned()
 }
@@ -305,4 +344,28 @@ fn missing(path: &str, reason: &str) -> CliError {
     CliError::new(format!("{path}: {reason}"))
         .code(MISSING)
         .hint("give a file, a folder, claude-md or auto-memory")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_folder_has_beside_notes_is_listed() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path();
+        std::fs::write(root.join("mac.md"), "# Mac\rOld line ends.\r").unwrap();
+        std::os::unix::fs::symlink("mac.md", root.join("link.md")).unwrap();
+        std::os::unix::fs::symlink(".", root.join("loop")).unwrap();
+        let (config, _) = Config::from_sources(&root.join("config.toml"), []);
+        let mut left_out = Vec::new();
+        let mut finder =
+            Finder { config: &config, left_out: &mut left_out, found: Vec::new(), seen: HashSet::new() };
+        finder.add_folder(root, NoteKind::Note, None, |_| None);
+        finder.add_folder(&root.join("none"), NoteKind::Note, None, |_| None);
+        assert_eq!(finder.found.len(), 1);
+        assert_eq!(read(&root.join("mac.md")).unwrap(), "# Mac\nOld line ends.\n");
+        assert_eq!(left_out.len(), 2, "the link and the loop");
+        assert!(left_out.iter().all(|left| left.reason.starts_with("a symbolic link")));
+    }
 }
