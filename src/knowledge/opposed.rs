@@ -326,9 +326,8 @@ pub fn names_something_else(title: &str, text: &str, other_title: &str, other_te
         statement.subject.union(&words(text)).cloned().collect()
     };
     let shared = one.subject.intersection(&other.subject).count();
-    let is_one_word = shared >= SHARED_WORDS_MIN
-        && one.subject.len() == shared + 1
-        && other.subject.len() == shared + 1;
+    let is_one_word =
+        shared >= SHARED_WORDS_MIN && one.subject.len() == shared + 1 && other.subject.len() == shared + 1;
     (is_one_word || one.likeness(&other) >= SAME_FORM_SHARE)
         && !one.subject.is_subset(&all(&other, other_text))
         && !other.subject.is_subset(&all(&one, text))
