@@ -15,6 +15,7 @@ use jiff::Timestamp;
 use knowledge::unit::is_unreviewed;
 use knowledge::{Candidate, CodeRecord, Domain, UnitId};
 use queue::{Claim, EarlierProposal, Ledger, Queue, Stage};
+use tokio::time::Instant;
 use transcript::Conversation;
 use transcript::redact::redact;
 
@@ -35,6 +36,7 @@ const PROPOSED_READ_MAX: usize = 500;
 /// How long an extraction waits until the index has what was merged; after that a model is told what the index knows. A few
 /// changed files take less than a second, a new brain minutes.
 const INDEX_PATIENCE: Duration = Duration::from_secs(15);
+const INDEX_CHECK_EVERY: Duration = Duration::from_millis(20);
 /// The report of why a model has not read all of the last session; empty once it has read one.
 const UNREAD_REPORT: &str = "unread";
 /// How many of the user's messages, and of the characters of each, decide which units those are.
@@ -68,8 +70,17 @@ impl ExtractionWorker {
     /// Brings the index up to date, so that a model is told of units that were merged just now. No capture fails because
     /// of it.
     async fn refresh_index(&self) {
+        let begun = Instant::now();
+        // Requests of extractions that were given up must not pile up before a hung actor.
+        while self.indexing.health().has_work() && begun.elapsed() < INDEX_PATIENCE {
+            tokio::time::sleep(INDEX_CHECK_EVERY).await;
+        }
+        let left = INDEX_PATIENCE.saturating_sub(begun.elapsed());
+        if left.is_zero() {
+            return tracing::info!("indexing is busy: a model is told of the units of the present index");
+        }
         let request = |reply| StageMessage::Request(Refresh { mode: Mode::Changed, progress: None, reply });
-        let error = match self.indexing.ask(INDEX_PATIENCE, request).await {
+        let error = match self.indexing.ask(left, request).await {
             Ok(Ok(_)) => return,
             Ok(Err(error)) => error,
             Err(error) => error.to_string(),
