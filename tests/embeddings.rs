@@ -113,7 +113,7 @@ fn a_wrong_vector_is_refused_and_the_key_is_never_shown() {
         (Reply::Missing, "vectors for"),
         (Reply::Dimensions(7), "7 numbers, expected 1536"),
         (Reply::Zero, "zero"),
-        (Reply::Garbage, "cannot be read"),
+        (Reply::Garbage, "is a web page"),
         (Reply::Redirect(redirect_target), "307"),
         (Reply::Error(400, "too many tokens", None), "too many tokens"),
         (Reply::Error(403, "you may not, canary-embed-key-4be07c55", None), "OpenAI refused the key"),

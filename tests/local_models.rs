@@ -276,7 +276,16 @@ fn a_busy_server_is_waited_for() {
 fn a_server_that_does_not_run_is_waited_for_with_a_hint_until_it_runs() {
     let free = unused_address();
     let machine = Machine::with_model(format!("http://{free}")).set("COLUMNS", 200);
-    machine.queue(SAID);
+    let path = machine.transcript(SAID);
+    let mut waiting = machine.command();
+    waiting.args(["capture-session", "--transcript", path.to_str().unwrap(), "--wait"]);
+    let mut waiting = waiting.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut told = String::new();
+    BufReader::new(waiting.stderr.take().unwrap()).read_line(&mut told).unwrap();
+    assert!(told.starts_with("waiting at extraction: openai-compatible: no server answers"), "{told}");
+    assert!(told.contains("Ctrl-C ends only the waiting"), "{told}");
+    waiting.kill().unwrap();
+    waiting.wait().unwrap();
     let capture = || machine.json(&["status", "--json"])["captures"][0].clone();
     wait_until("the capture waits", || capture()["reason"].is_string());
     let reason = capture()["reason"].as_str().unwrap().to_owned();
@@ -291,16 +300,6 @@ fn a_server_that_does_not_run_is_waited_for_with_a_hint_until_it_runs() {
     );
     let shown = machine.text(&["status"]);
     assert!(shown.contains("waits at extraction: openai-compatible: no server answers"), "{shown}");
-    let path = machine.transcript(SAID);
-    let mut waiting = machine.command();
-    waiting.args(["capture-session", "--transcript", path.to_str().unwrap(), "--wait"]);
-    let mut waiting = waiting.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
-    let mut told = String::new();
-    BufReader::new(waiting.stderr.take().unwrap()).read_line(&mut told).unwrap();
-    assert!(told.starts_with("waiting at extraction: openai-compatible: no server answers"), "{told}");
-    assert!(told.contains("Ctrl-C ends only the waiting"), "{told}");
-    waiting.kill().unwrap();
-    waiting.wait().unwrap();
 
     let _api =
         OpenAiApi::listen(TcpListener::bind(free).unwrap(), Traits::default(), |_| Reply::json(&units()));
