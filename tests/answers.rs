@@ -171,7 +171,7 @@ fn a_wrong_ranking_leaves_the_local_order() {
     // is not.
     type Case = (fn(&Request) -> Reply, &'static str, bool);
     let cases: &[Case] = &[
-        (|_| Reply::Garbage("{\"content\": ["), "cannot be read", true),
+        (|_| Reply::Garbage("{\"content\": ["), "ends before it is complete", true),
         (|_| Reply::Text("gladly: 10, 10, 10"), "did not call the tool", true),
         (|_| Reply::Error(429, "slow down", Some(30)), "429", false),
         (|_| Reply::Error(529, "overloaded", None), "529", false),

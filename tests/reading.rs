@@ -95,6 +95,19 @@ impl Machine {
         self.capture(&transcript(self.sandbox.path(), "0a1b2c3d-0000-4000-8000-000000000001", prompts))
     }
 
+    fn queue_prompts(&self, prompts: &[&str]) {
+        let path = transcript(self.sandbox.path(), "0a1b2c3d-0000-4000-8000-000000000001", prompts);
+        let output = self.run(&["capture-session", "--transcript", path.to_str().unwrap()]);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+
+    /// Why the newest capture waits, once it does.
+    fn reason_of_its_wait(&self) -> String {
+        let reason = || self.json(&["status", "--json"])["captures"][0]["reason"].clone();
+        wait_until("the capture waits", || reason().is_string());
+        reason().as_str().unwrap().to_owned()
+    }
+
     /// Returns everything that the branch of a capture holds.
     fn branch_diff(&self, capture: &Value) -> String {
         let branch = capture["branch"].as_str().unwrap_or_else(|| panic!("{capture}"));
@@ -260,7 +273,7 @@ const RULE: &str =
 #[test]
 fn an_unusable_answer_is_retried_once_then_rules_take_over() {
     for reply in [
-        || Reply::Garbage("<html>"),
+        || Reply::Garbage("{\"content\": 7}"),
         || Reply::Text("I would rather talk."),
         || Reply::Call(json!({ "unit": 1 })),
     ] {
@@ -273,22 +286,35 @@ fn an_unusable_answer_is_retried_once_then_rules_take_over() {
 }
 
 #[test]
-fn a_wrong_key_is_not_retried_and_is_an_error_if_chosen() {
-    let api = MessagesApi::start(|_| Reply::Error(401, "invalid x-api-key", None));
+fn a_session_waits_until_a_wrong_key_is_right() {
+    for backend in ["auto", "api"] {
+        let api = MessagesApi::start(|request| match request.number {
+            0 => Reply::Error(401, "invalid x-api-key", None),
+            _ => Reply::Call(json!({ "units": [unit("Bound every pool")] })),
+        });
+        let machine = Machine::with_key(&api).set("NUGGET_EXTRACT_BACKEND", backend);
+        machine.queue_prompts(&[RULE]);
+        let reason = machine.reason_of_its_wait();
+        assert!(reason.contains("401") && reason.contains("ANTHROPIC_API_KEY"), "{reason}");
+        assert_eq!((api.requests().len(), machine.calls().len()), (1, 0));
+        assert!(machine.run(&["retry", "--all"]).status.success());
+        let newest = || machine.json(&["status", "--json"])["captures"][0].clone();
+        wait_until("the session is read", || newest()["state"] == "done");
+        assert!(machine.branch_diff(&newest()).contains("source: claude-api"));
+    }
+}
+
+#[test]
+fn a_session_that_no_model_has_read_is_named() {
+    let api = MessagesApi::start(|_| Reply::Garbage("{\"content\": 7}"));
     let machine = Machine::with_key(&api);
-    let capture = machine.capture_prompts(&[RULE]);
-    assert!(machine.branch_diff(&capture).contains("source: heuristic"));
-    assert_eq!((api.requests().len(), machine.calls().len()), (1, 0));
+    machine.capture_prompts(&[RULE]);
     // Nobody need open the commit to learn of it.
     let why = machine.json(&["status", "--json"])["unread"]["why"].to_string();
-    assert!(why.contains("read by rules and not by a model") && why.contains("401"), "{why}");
+    assert!(why.contains("read by rules and not by a model"), "{why}");
     let checks = machine.json(&["doctor", "--offline", "--json"])["checks"].clone();
     let check = checks.as_array().unwrap().iter().find(|check| check["name"] == "model").unwrap().to_string();
-    assert!(check.contains("\"warning\"") && check.contains("401"), "{check}");
-    let machine = Machine::with_key(&api).set("NUGGET_EXTRACT_BACKEND", "api");
-    let capture = machine.capture_prompts(&[RULE]);
-    assert_eq!(capture["state"], "dead");
-    assert!(capture["reason"].as_str().unwrap().contains("401"), "{capture}");
+    assert!(check.contains("\"warning\""), "{check}");
     let without = Machine { sandbox: Sandbox::with_brain(), variables: Vec::new() }
         .set("NUGGET_EXTRACT_BACKEND", "api");
     let capture = without.capture_prompts(&[RULE]);
@@ -443,8 +469,7 @@ fn without_a_key_the_client_reads_and_is_never_captured() {
 fn a_failing_client_leaves_extraction_to_the_rules() {
     let ignored =
         fs::read_to_string(fixture("claude_outputs/print_json_schema_model_ignored_tool.json")).unwrap();
-    let wrong_key = fs::read_to_string(fixture("claude_outputs/print_json_api_401_after_177s.json")).unwrap();
-    for answer in [&ignored, &wrong_key, "garbage"] {
+    for answer in [ignored.as_str(), "garbage"] {
         let sandbox = Sandbox::with_brain();
         let program = install_client(&sandbox, answer);
         let machine =
@@ -452,6 +477,18 @@ fn a_failing_client_leaves_extraction_to_the_rules() {
         let capture = machine.capture_prompts(&[RULE]);
         assert!(machine.branch_diff(&capture).contains("source: heuristic"), "{capture}");
     }
+    let wrong_key = fs::read_to_string(fixture("claude_outputs/print_json_api_401_after_177s.json")).unwrap();
+    let sandbox = Sandbox::with_brain();
+    let program = install_client(&sandbox, &wrong_key);
+    let machine =
+        Machine { sandbox, variables: vec![("NUGGET_EXTRACT_CLAUDE", program.display().to_string())] };
+    machine.queue_prompts(&[RULE]);
+    let reason = machine.reason_of_its_wait();
+    assert!(reason.contains("Invalid API key"), "{reason}");
+    // The client answers again, if not as it should.
+    install_client(&machine.sandbox, "garbage");
+    assert!(machine.run(&["retry", "--all"]).status.success());
+    wait_until("it is read", || machine.json(&["status", "--json"])["captures"][0]["state"] == "done");
 }
 
 #[test]

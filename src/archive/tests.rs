@@ -1013,7 +1013,7 @@ fn a_message_with_an_empty_vector_is_not_found_by_meaning() {
     let filter = Filter { session: Some("s1".into()), ..Filter::default() };
     for filter in [Filter::default(), filter] {
         let query = SearchQuery { text: "?".into(), filter, limit: 10, ..SearchQuery::default() };
-        let question = || Some(("m".to_owned(), vec![-1.0, 0.0]));
+        let question = || Some(("m".to_owned(), vec![1.0, 0.0]));
         let found = home.archive.search_by_meaning(&query, MARKERS, question).unwrap();
         let found: Vec<i64> = found.hits.iter().map(|hit| hit.message).collect();
         assert_eq!(found, [pending[1].message]);

@@ -94,7 +94,7 @@ impl CliError {
         }
         if errors.iter().any(|error| matches!(error, ConfigError::Toml { .. })) {
             return error
-                .hint("correct that line in an editor; sessions that end meanwhile wait, none is lost");
+                .hint("`nugget config edit` opens it; sessions that end meanwhile wait, none is lost");
         }
         let nearest = errors.iter().find_map(|error| match error {
             ConfigError::Unknown { nearest, .. } => *nearest,

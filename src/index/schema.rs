@@ -167,13 +167,19 @@ pub(crate) fn inspect(connection: &Connection) -> rusqlite::Result<State> {
 }
 
 /// Creates the tables in an empty database, unless another process has: if the folder was just deleted, so was the
-/// lock, and two processes may hold one each.
+/// lock, and two processes may hold one each. It is an error that the database is damaged if it is not empty.
 pub(crate) fn create(connection: &mut Connection, timeout: Duration) -> rusqlite::Result<()> {
     connection.pragma_update(None, "page_size", PAGE_BYTES)?;
     use_wal(connection, timeout)?;
     let transaction = connection.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
-    if inspect(&transaction)? == State::Ours {
-        return Ok(());
+    match inspect(&transaction)? {
+        State::Empty => {}
+        State::Ours => return Ok(()),
+        // The log of a database that was deleted is still beside the new one.
+        State::OtherVersion | State::Damaged => {
+            let corrupt = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_CORRUPT);
+            return Err(rusqlite::Error::SqliteFailure(corrupt, None));
+        }
     }
     transaction.execute_batch(TABLES)?;
     transaction.pragma_update(None, "application_id", APPLICATION_ID)?;

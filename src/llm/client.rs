@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::api::Api;
 use crate::chat_completions::ChatCompletions;
 use crate::endpoint::{Auth, Endpoint, is_loopback};
 use crate::error::Error;
@@ -18,41 +19,6 @@ use crate::usage::Usage;
 const ANSWER_BYTES_MAX: usize = 32 << 20;
 /// The most models that a hint names.
 const MODELS_NAMED_MAX: usize = 8;
-
-/// The protocol of a model's server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Api {
-    /// The Claude Messages API.
-    Messages,
-    /// Chat completions as OpenAI defined them: Ollama, LM Studio, llama.cpp, vLLM and many providers.
-    OpenAi,
-}
-
-impl Api {
-    /// The name in the ledger of costs and in what a model found.
-    pub fn label(self) -> &'static str {
-        match self {
-            Self::Messages => "claude-api",
-            Self::OpenAi => "openai-compatible",
-        }
-    }
-
-    /// The address of the company that defined it.
-    pub fn official_url(self) -> &'static str {
-        match self {
-            Self::Messages => "https://api.anthropic.com",
-            Self::OpenAi => "https://api.openai.com",
-        }
-    }
-
-    /// The environment variable of its key.
-    pub fn key_variable(self) -> &'static str {
-        match self {
-            Self::Messages => "ANTHROPIC_API_KEY",
-            Self::OpenAi => "OPENAI_API_KEY",
-        }
-    }
-}
 
 /// Where a [`Client`] sends its requests, and with what.
 #[derive(Clone, Debug)]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::client::Api;
+use crate::api::Api;
 
 /// What servers say of a request that is longer than the model's context: Anthropic, OpenAI and vLLM, llama.cpp, Ollama,
 /// LM Studio.

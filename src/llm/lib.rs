@@ -12,6 +12,7 @@
 //! ```
 #![warn(missing_docs, clippy::missing_errors_doc)]
 
+mod api;
 mod chat_completions;
 mod client;
 mod endpoint;
@@ -26,7 +27,8 @@ mod retry;
 mod tool;
 mod usage;
 
-pub use client::{Api, Client, Settings};
+pub use api::Api;
+pub use client::{Client, Settings};
 pub use endpoint::{Auth, Endpoint, is_loopback};
 pub use error::Error;
 pub use key::Key;

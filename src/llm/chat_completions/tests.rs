@@ -1,6 +1,7 @@
 use super::*;
+use crate::api::Api;
 use crate::client::tests::server;
-use crate::client::{Api, Client, Settings};
+use crate::client::{Client, Settings};
 use crate::key::Key;
 use crate::price::Rates;
 

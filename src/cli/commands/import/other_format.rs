@@ -9,6 +9,10 @@ const HEAD_BYTES: u64 = 16 << 10;
 /// The format of a file that `nugget export` has written as a whole, by its beginning.
 pub(super) fn other_format(path: &Path) -> Option<&'static str> {
     let ending = path.extension()?.to_str()?.to_ascii_lowercase();
+    // To open a pipe waits for its writer.
+    if !["json", "html"].contains(&ending.as_str()) || !path.is_file() {
+        return None;
+    }
     let mut head = Vec::new();
     std::fs::File::open(path).ok()?.take(HEAD_BYTES).read_to_end(&mut head).ok()?;
     let head = String::from_utf8_lossy(&head);
