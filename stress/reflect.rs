@@ -290,7 +290,7 @@ fn second_pass(
     found: &[Finding],
     vectors: &mut Vectors,
 ) -> Result<Vec<Finding>> {
-    let changes = reflect::apply(found, &observed(units, first), now()?);
+    let changes = reflect::apply(found, &observed(units, first), &settings(), now()?);
     let recall: BTreeMap<&UnitId, _> = units.iter().map(|made| (&made.unit.id, made.recall)).collect();
     let mut files: BTreeMap<String, String> =
         units.iter().map(|made| (made.path.clone(), made.text.clone())).collect();
