@@ -110,11 +110,12 @@ fn repository_read_only(sandbox: &mut Sandbox, rng: &mut Rng) -> Result<String> 
         .collect();
     folders.iter().try_for_each(|folder| set_mode(folder, 0o500))?;
     ensure!(sandbox.hook(&second, &[])? == HookOutcome::Acknowledged, "the hook was refused");
-    let failed = || {
-        let state = state_of(sandbox, &second)?;
-        Ok(matches!(state, State::Retrying | State::Dead | State::Done))
+    // A repository that cannot be written is no fault of the capture: no attempt is counted, and it has a reason.
+    let tried = || {
+        let capture = capture_of(sandbox, &second)?;
+        Ok(capture.reason.is_some() || matches!(capture.state, State::Retrying | State::Dead | State::Done))
     };
-    let waited = sandbox.wait_until("the capture has been tried", TIMEOUT, failed);
+    let waited = sandbox.wait_until("the capture has been tried", TIMEOUT, tried);
     let state = state_of(sandbox, &second)?;
     folders.iter().try_for_each(|folder| set_mode(folder, 0o700))?;
     waited?;
@@ -190,9 +191,13 @@ fn wait_for_workers(sandbox: &Sandbox) -> Result<()> {
 }
 
 fn state_of(sandbox: &Sandbox, session: &Session) -> Result<State> {
+    Ok(capture_of(sandbox, session)?.state)
+}
+
+fn capture_of(sandbox: &Sandbox, session: &Session) -> Result<queue::Capture> {
     let captures = sandbox.queue()?.captures(1000)?;
-    let found = captures.iter().find(|capture| capture.session_id.as_str() == session.id);
-    Ok(found.context("the session has no capture")?.state)
+    let found = captures.into_iter().find(|capture| capture.session_id.as_str() == session.id);
+    found.context("the session has no capture")
 }
 
 pub(crate) struct Mount(PathBuf);
