@@ -204,8 +204,14 @@ impl DeliveryWorker {
         }
         let (this, of, claimed, named) = (self.clone(), access.clone(), claim.clone(), branch.clone());
         let new = run_blocking(move || this.pull_request(&of, &claimed, &named)).await?;
+        let known = match (capture.pull_number, access.github()?) {
+            (Some(number), Some((github, slug))) if is_of_branch(github, slug, number, &new).await? => {
+                Some(number)
+            }
+            _ => None,
+        };
         let grows = capture.origin == queue::ORIGIN_NOTES;
-        match self.offer(claim, access, &new, capture.pull_number, grows).await? {
+        match self.offer(claim, access, &new, known, grows).await? {
             Some(pull) => self.record_pull_request(claim, pull).await,
             None => Ok(()),
         }
@@ -225,9 +231,7 @@ impl DeliveryWorker {
         failpoint::here!("delivery-before-pull");
         let capture = &claim.capture;
         let mut edited = None;
-        if let Some(number) = known
-            && is_of_branch(github, slug, number, new).await?
-        {
+        if let Some(number) = known {
             // The branch was made again, or has grown: the text describes what it holds now.
             let pull = github.edit_pull(slug, number, &new.title, &new.body).await?;
             // What was added to a branch after its pull request was decided is for another one.

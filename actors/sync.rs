@@ -7,11 +7,12 @@
 //! nothing.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::path::Path;
 use std::time::Duration;
 
 use git::{CommitId, FastForward, Lock, Repository};
-use github::{GitHub, Slug};
+use github::{GitHub, Pull, Slug};
 use jiff::Timestamp;
 use queue::{Capture, Ledger, PullState, Queue, Stage};
 use serde::{Deserialize, Serialize};
@@ -236,7 +237,7 @@ impl SyncRun<'_> {
             _ => HashMap::new(),
         };
         // Several captures may share a pull request.
-        let mut requested: HashMap<u64, PullState> = HashMap::new();
+        let mut requested: HashMap<u64, Option<Pull>> = HashMap::new();
         let mut first_error = Ok(());
         for capture in awaiting_decision {
             let handled = async {
@@ -244,20 +245,22 @@ impl SyncRun<'_> {
                     (Some(number), Some(_)) if open.get(&number) == capture.branch.as_ref() => {
                         PullState::Open
                     }
-                    (Some(number), Some(_)) if requested.contains_key(&number) => requested[&number],
-                    (Some(number), Some((github, slug))) if requested.len() < PULL_REQUESTS_MAX => {
+                    (Some(number), Some((github, slug)))
+                        if requested.contains_key(&number) || requested.len() < PULL_REQUESTS_MAX =>
+                    {
+                        if let Entry::Vacant(unknown) = requested.entry(number) {
+                            unknown.insert(match github.pull(slug, number).await {
+                                Ok(pull) => Some(pull),
+                                Err(github::Error::NotFound { .. }) => None,
+                                Err(error) => return Err(error.into()),
+                            });
+                        }
                         // After a move to another repository the number is another pull request's there, or none's.
-                        let state = match github.pull(slug, number).await {
-                            Ok(pull) if Some(&pull.branch) == capture.branch.as_ref() => {
-                                pull_state(&pull.state)
-                            }
-                            Ok(_) | Err(github::Error::NotFound { .. }) => {
-                                self.state_in(capture, default.tip)?
-                            }
-                            Err(error) => return Err(error.into()),
-                        };
-                        requested.insert(number, state);
-                        state
+                        let own = requested[&number].as_ref();
+                        match own.filter(|pull| Some(&pull.branch) == capture.branch.as_ref()) {
+                            Some(pull) => pull_state(&pull.state),
+                            None => self.state_in(capture, default.tip)?,
+                        }
                     }
                     _ => self.state_in(capture, default.tip)?,
                 };
