@@ -13,6 +13,7 @@ use provenance::context::{file_of_unit, unit_item, unit_staleness};
 use provenance::stale::StaleCheck;
 use retrieve::FileUnit;
 use transcript::redact::redact;
+use transcript::without_dots;
 
 /// The most units about the files of one question.
 const UNITS_MAX: usize = 8;
@@ -110,32 +111,18 @@ impl CodeContext {
     fn within_project(&self, file: &str) -> Option<String> {
         let root = self.project().path.to_string_lossy();
         let file = file.replace('\\', "/");
+        let plain = |path: &Path| without_dots(path).to_string_lossy().into_owned();
         let path = if Path::new(&file).is_absolute() {
-            provenance::derive::within(&without_dots(&file)?, &root)?
+            provenance::derive::within(&plain(Path::new(&file)), &root)?
         } else if file.split('/').any(|part| part == "..") {
             // Of the folder that the session is in; any other path is of the project.
             let folder = std::fs::canonicalize(&self.folder).ok()?;
-            provenance::derive::within(&without_dots(&format!("{}/{file}", folder.display()))?, &root)?
+            provenance::derive::within(&plain(&folder.join(&file)), &root)?
         } else {
-            without_dots(&file)?
+            plain(Path::new(&file))
         };
-        (!path.is_empty() && path.split('/').all(|part| !part.is_empty())).then_some(path)
+        (!path.is_empty()).then_some(path)
     }
-}
-
-/// A path without `.` and `..`; `None` if it leads above where it begins.
-fn without_dots(path: &str) -> Option<String> {
-    let mut parts: Vec<&str> = Vec::new();
-    for part in path.split('/') {
-        match part {
-            "." => {}
-            ".." => {
-                parts.pop().filter(|part| !part.is_empty())?;
-            }
-            part => parts.push(part),
-        }
-    }
-    Some(parts.join("/"))
 }
 
 fn parse(text: String, unit_path: &str) -> Option<Unit> {
