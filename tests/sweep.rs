@@ -316,7 +316,10 @@ fn a_session_waits_while_the_settings_cannot_say_where_it_may_go() {
     }
     fs::write(&config, "[capture]\nexclude = \"secret-*\"\n").unwrap();
     sandbox.ok(["drain"]);
-    let capture = &sandbox.json(["status", "--json"])["captures"][0];
+    // The worker that the hook started may have read the settings only now, and be at work.
+    let capture = || sandbox.json(["status", "--json"])["captures"][0].clone();
+    wait_until("the capture has ended", || capture()["state"] != "queued" && capture()["state"] != "running");
+    let capture = capture();
     assert_eq!(
         (&capture["state"], &capture["reason"]),
         (&json!("nothing"), &json!("capture.exclude covers the session's project"))
