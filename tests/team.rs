@@ -247,6 +247,18 @@ fn only_a_clone_is_logged_in_and_doctor_says_what_the_token_lacks() {
     assert!(!check("model")["message"].as_str().unwrap().contains("nothing leaves"), "{}", check("model"));
 }
 
+/// Starts a server that syncs every second, and returns its address.
+fn start_server(sandbox: &Sandbox) -> (ChildGuard, String) {
+    let mut command = sandbox.command();
+    command.args(["server", "--listen", "127.0.0.1:0", "--sync", "1"]);
+    let mut server = ChildGuard(command.stderr(Stdio::piped()).spawn().unwrap());
+    let mut lines = BufReader::new(server.0.stderr.take().unwrap()).lines();
+    let listening = lines.find_map(|line| line.unwrap().strip_prefix("listening on ").map(str::to_owned));
+    // Read on, so that the server can write.
+    std::thread::spawn(move || lines.map_while(Result::ok).for_each(drop));
+    (server, format!("http://{}", listening.unwrap()))
+}
+
 #[test]
 fn a_server_whose_model_has_other_dimensions_answers_by_meaning() {
     if !has_postgres() {
@@ -271,14 +283,7 @@ fn a_server_whose_model_has_other_dimensions_answers_by_meaning() {
     sandbox.ok(["server", "migrate"]);
     sandbox.ok(["server", "brain", "add", "payments", remote.to_str().unwrap()]);
     let token = sandbox.ok(["server", "token", "create", "ada", "payments"]);
-    let mut command = sandbox.command();
-    command.args(["server", "--listen", "127.0.0.1:0", "--sync", "1"]);
-    let mut server = ChildGuard(command.stderr(Stdio::piped()).spawn().unwrap());
-    let mut lines = BufReader::new(server.0.stderr.take().unwrap()).lines();
-    let listening = lines.find_map(|line| line.unwrap().strip_prefix("listening on ").map(str::to_owned));
-    let address = format!("http://{}", listening.unwrap());
-    // Read on, so that the server can write.
-    std::thread::spawn(move || lines.map_while(Result::ok).for_each(drop));
+    let (server, address) = start_server(&sandbox);
     crate::support::wait_until("the brain is published", || {
         sandbox.json(["server", "brain", "list", "--json"])[0]["commit"].is_string()
     });
@@ -290,15 +295,30 @@ fn a_server_whose_model_has_other_dimensions_answers_by_meaning() {
     assert!(answer.text.contains("6543"), "{answer:?}");
     assert!(answer.text.contains("matches the meaning"), "{answer:?}");
     assert_eq!(answer.shown.len(), 1);
-    let mut database = postgres::Client::connect(&postgres.url("postgres"), postgres::NoTls).unwrap();
+    let count = |sql: &str| {
+        let mut database = postgres::Client::connect(&postgres.url("postgres"), postgres::NoTls).unwrap();
+        database.query_one(sql, &[]).unwrap().get::<_, i64>(0)
+    };
     let twice = stderr_of(&sandbox, 1, &["server", "brain", "add", "again", remote.to_str().unwrap()]);
     assert!(twice.contains("is the repository of the brain payments"), "{twice}");
     let taken = stderr_of(&sandbox, 1, &["server", "--listen", address.strip_prefix("http://").unwrap()]);
     assert!(taken.contains("cannot be listened on"), "{taken}");
     let servers = sandbox.json(["server", "status", "--json"])["servers"].as_array().unwrap().len();
     assert_eq!(servers, 1, "a server that could not listen counts");
-    let sql = "SELECT min(vector_dims(embedding)) FROM nugget.other_vectors";
-    assert_eq!(database.query_one(sql, &[]).unwrap().get::<_, Option<i32>>(0), Some(1536));
+    assert_eq!(count("SELECT min(vector_dims(embedding))::bigint FROM nugget.other_vectors"), 1536);
+
+    // Another model is configured: what is published is made with it at once, not after the next merge.
+    drop(server);
+    sandbox.variables.retain(|(name, _)| !name.starts_with("NUGGET_EMBED"));
+    let (_server, address) = start_server(&sandbox);
+    crate::support::wait_until("the brain is published with the other model", || {
+        count("SELECT count(*) FROM nugget.vectors") > 0
+            && count("SELECT count(*) FROM nugget.other_vectors") == 0
+    });
+    let client = TeamClient::new(&address, token.trim()).unwrap();
+    let asked = client.ask("payments", arguments.as_object().unwrap(), Duration::from_secs(30));
+    let answer = runtime.block_on(asked).unwrap();
+    assert!(answer.text.contains("matches the meaning"), "{answer:?}");
 
     // The brain moves with one more note, and the server follows.
     let moved = sandbox.path().join("moved.git");
@@ -317,8 +337,7 @@ fn a_server_whose_model_has_other_dimensions_answers_by_meaning() {
     let asked = client.ask("payments", arguments.as_object().unwrap(), Duration::from_secs(30));
     let gone = runtime.block_on(asked).unwrap_err().to_string();
     assert!(gone.contains("there is no such brain for this token"), "{gone}");
-    let sql = "SELECT count(*) FROM nugget.units";
-    assert_eq!(database.query_one(sql, &[]).unwrap().get::<_, i64>(0), 0);
+    assert_eq!(count("SELECT count(*) FROM nugget.units"), 0);
     assert_eq!(sandbox.run(["server", "brain", "rm", "payments"]).status.code(), Some(3));
 }
 

@@ -116,6 +116,11 @@ impl Error {
         matches!(self, Self::Index(IndexError::OtherGeneration { .. }))
     }
 
+    /// Whether a posting list of the brain is damaged. All are made again by [`PublishMode::Whole`](crate::PublishMode).
+    pub fn is_damaged_list(&self) -> bool {
+        matches!(self, Self::Index(IndexError::DamagedList { .. }))
+    }
+
     /// Whether the transaction failed because of this unique index or constraint.
     pub(crate) fn violates(&self, constraint: &str) -> bool {
         self.database().is_some_and(|error| {

@@ -1,6 +1,6 @@
 //! The server that a brain of this machine belongs to, with the token for it.
 
-use std::io::{self, Write as _};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -70,15 +70,7 @@ impl Login {
     /// When the file cannot be written.
     pub fn write(&self, folder: &Path) -> Result<(), LoginError> {
         let path = folder.join(FILE_NAME);
-        let temporary = folder.join(format!(".{FILE_NAME}.{}", std::process::id()));
-        let write = || {
-            let mut file = system::file::create_private_file(&temporary)?;
-            file.set_len(0)?;
-            serde_json::to_writer(&mut file, self)?;
-            file.flush()?;
-            file.sync_all()?;
-            std::fs::rename(&temporary, &path)
-        };
+        let write = || system::file::replace_private_file(&path, &serde_json::to_vec(self)?);
         write().map_err(|source| LoginError::File { path, source })
     }
 

@@ -2,8 +2,8 @@
 
 use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use actors::{ServerWorker, sync};
@@ -14,7 +14,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::health::Counters;
-use crate::publishing::{self, PublishError};
+use crate::publishing::{self, Outcome, PublishError};
 use crate::{CloneError, Settings, brain_clone};
 
 /// How long what is under way may take after the server was told to stop. What is not done then is taken over by another
@@ -58,6 +58,8 @@ struct Work {
     worker: ServerWorker,
     counters: Arc<Counters>,
     stop: AtomicBool,
+    /// The brains of which this server has compared what is published with its own index.
+    compared: Mutex<HashSet<BrainId>>,
 }
 
 impl Dispatcher {
@@ -68,8 +70,8 @@ impl Dispatcher {
         worker: ServerWorker,
         counters: Arc<Counters>,
     ) -> Self {
-        let stop = AtomicBool::new(false);
-        Self { work: Arc::new(Work { store, server, settings, worker, counters, stop }) }
+        let (stop, compared) = (AtomicBool::new(false), Mutex::default());
+        Self { work: Arc::new(Work { store, server, settings, worker, counters, stop, compared }) }
     }
 
     /// Works until `stop` says so.
@@ -184,13 +186,17 @@ impl Work {
         let setup = brain_clone::open(&self.settings, row)?;
         let ledger = TeamLedger::new(self.store.clone(), row.id, self.server, self.settings.lease);
         sync::sync(&setup, &ledger, Timestamp::now())?;
-        match publishing::publish(&self.store, &self.worker, &setup, row.id) {
-            Ok(Some(_)) => drop(self.counters.published.fetch_add(1, Ordering::Relaxed)),
-            Ok(None) => {}
+        let compared = || self.compared.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_first = !compared().contains(&row.id);
+        match publishing::publish(&self.store, &self.worker, &setup, row.id, is_first) {
+            Ok(Outcome::Published) => drop(self.counters.published.fetch_add(1, Ordering::Relaxed)),
+            Ok(Outcome::Same) => {}
+            Ok(Outcome::NotNow) => return Ok(()),
             // Another server was first; the next sync compares again.
-            Err(PublishError::Team(error)) if error.is_other_generation() => {}
+            Err(PublishError::Team(error)) if error.is_other_generation() => return Ok(()),
             Err(error) => return Err(error.into()),
         }
+        compared().insert(row.id);
         Ok(())
     }
 }
