@@ -385,6 +385,15 @@ fn a_server_that_the_client_skips_is_named() {
         std::fs::write(&cache, text).unwrap();
         assert_eq!(check()["level"], "ok", "{text:?}");
     }
+    std::fs::remove_file(&cache).unwrap();
+    sandbox.ok(["config", "set", "mcp.tools", "remember,recall"]);
+    let without = check();
+    assert_eq!(without["level"], "warning", "{without}");
+    let fix = without["fix"].as_str().unwrap();
+    assert_eq!(fix, "nugget config set mcp.tools get_relevant_context,remember,recall");
+    let command: Vec<&str> = fix.split(' ').skip(1).collect();
+    sandbox.ok(command);
+    assert_eq!(check()["level"], "ok");
 }
 
 #[test]

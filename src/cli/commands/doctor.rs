@@ -507,6 +507,10 @@ fn check_client(config: &Config, embed: &embed::Settings, tools: &[&str]) -> [Ch
         let message =
             "by the plugin, whose tool has no permission: sessions ask each time, and `claude -p` never may";
         Check::warning("mcp", message).fix("nugget install")
+    } else if !tools.contains(&mcp::TOOL) {
+        let message = format!("`mcp.tools` leaves out {}: sessions find nothing again", mcp::TOOL);
+        let all = [&[mcp::TOOL], tools].concat().join(",");
+        Check::warning("mcp", message).fix(format!("nugget config set mcp.tools {all}"))
     } else if is_plugin {
         Check::ok("mcp", format!("by the plugin, {cost}"))
     } else {
