@@ -30,6 +30,7 @@ use crate::failure::error_chain;
 use crate::health::Health;
 use crate::learning;
 use crate::mailbox::Mailbox;
+use crate::settings_mark::SettingsMark;
 use crate::stage_actor::{StageMailbox, StageMessage};
 use crate::sweep::is_idle;
 
@@ -340,6 +341,8 @@ pub(crate) struct Wake;
 #[derive(Clone)]
 pub(crate) struct Archiving {
     pub(crate) settings: Settings,
+    /// Nothing more is archived once the settings are others.
+    pub(crate) mark: SettingsMark,
     /// The queue's file, for the reports.
     pub(crate) queue: PathBuf,
     /// Whether another process' recent round is enough.
@@ -431,7 +434,9 @@ impl Archiving {
         if self.is_server && last_report(&queue).is_some_and(is_recent) {
             return Ok(());
         }
-        let is_cancelled = || cancelled.load(Ordering::SeqCst) || self.stop.load(Ordering::SeqCst);
+        let is_outdated = || self.mark.is_outdated(&queue).unwrap_or(true);
+        let is_cancelled =
+            || cancelled.load(Ordering::SeqCst) || self.stop.load(Ordering::SeqCst) || is_outdated();
         run_round(&self.settings, &queue, &|| self.mailbox.health().beat(), &is_cancelled).map(drop)
     }
 

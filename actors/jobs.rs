@@ -7,12 +7,15 @@ use jiff::Timestamp;
 use queue::{Claim, Ledger, Stage};
 
 use crate::health::Health;
+use crate::settings_mark::SettingsMark;
 
 /// The queue, the time of day that it goes by, and which incarnation of each stage's actor may claim.
 #[derive(Clone)]
 pub(crate) struct Jobs {
     pub(crate) queue: Arc<dyn Ledger>,
     pub(crate) clock: Clock,
+    /// Nothing is claimed once the settings are others: what was queued since goes by those.
+    settings: SettingsMark,
     /// Called as a job passes certain points; only tests observe them.
     pub(crate) observer: Option<Arc<dyn WorkObserver>>,
     /// By stage, the incarnation of its actor that may claim.
@@ -53,7 +56,13 @@ impl Jobs {
 
     pub(crate) fn shared(queue: Arc<dyn Ledger>) -> Self {
         let (clock, claimants) = (Clock::default(), Arc::default());
-        Self { queue, clock, observer: None, claimants, incarnation: 0 }
+        let settings = SettingsMark::default();
+        Self { queue, clock, settings, observer: None, claimants, incarnation: 0 }
+    }
+
+    /// The same for a process that has read these settings.
+    pub(crate) fn of_settings(self, settings: &SettingsMark) -> Self {
+        Self { settings: settings.clone(), ..self }
     }
 
     pub(crate) async fn reached(&self, point: WorkPoint, claim: &Claim) {
@@ -92,7 +101,7 @@ impl Jobs {
 
     pub(crate) fn claim(&self, stage: Stage) -> Result<Option<Claim>, queue::Error> {
         let claimant = self.claimant(stage);
-        match *claimant == self.incarnation {
+        match *claimant == self.incarnation && !self.settings.is_outdated(&*self.queue)? {
             true => self.queue.claim(stage, self.clock.now()),
             false => Ok(None),
         }

@@ -60,6 +60,7 @@ mod review_remote;
 mod server_worker;
 mod service;
 mod session_search;
+mod settings_mark;
 mod setup;
 mod stage_actor;
 mod supervisor;
@@ -87,5 +88,6 @@ pub use remote::{DeliverySettings, find_credentials, github_host, token_credenti
 pub use server_worker::ServerWorker;
 pub use service::{Roles, Service, StartError};
 pub use session_search::{FoundMessage, FoundSessions, SessionSearch};
+pub use settings_mark::{RENEWAL_REPORT, SettingsMark};
 pub use setup::Setup;
-pub use worker::{DrainSummary, RENEWAL_REPORT, WORKER_REPORT, WorkerReport, drain};
+pub use worker::{DrainSummary, WORKER_REPORT, WorkerReport, drain};

@@ -205,6 +205,7 @@ impl Service {
             let mailbox = Arc::new(Mailbox::new(ARCHIVING, pace.patience_long));
             let actor = Archiving {
                 settings: settings.clone(),
+                mark: setup.settings.clone(),
                 queue: setup.places.queue(),
                 is_server: roles == Roles::Read,
                 model: model.clone(),

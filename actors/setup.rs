@@ -13,6 +13,7 @@ use crate::archiving;
 use crate::learning;
 use crate::model_rerank::ModelReranker;
 use crate::remote::DeliverySettings;
+use crate::settings_mark::SettingsMark;
 use crate::sweep;
 
 /// What the actors of a brain need to know.
@@ -27,6 +28,8 @@ pub struct Setup {
     pub is_server: bool,
     /// Its state folder.
     pub places: StatePaths,
+    /// Tells whether these settings are still those of now; the default one says that they are.
+    pub settings: SettingsMark,
     /// Settings of the embedding model.
     pub embed: embed::Settings,
     /// Finds knowledge in conversations.
@@ -73,6 +76,7 @@ impl Setup {
             workspace: None,
             is_server: false,
             places,
+            settings: SettingsMark::default(),
             embed: embed::Settings::default(),
             extractor,
             budget: Budget { tokens: 0, microdollars: 0 },

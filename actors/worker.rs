@@ -31,10 +31,6 @@ const ARCHIVING_PATIENCE: Duration = Duration::from_secs(60);
 /// The name of a worker's report in the queue.
 pub const WORKER_REPORT: &str = "drainer";
 
-/// The name of the report by which a command asks for a worker with the settings and the environment of now: a worker
-/// keeps those with which it has begun, also while it waits for hours.
-pub const RENEWAL_REPORT: &str = "renewal";
-
 /// The state of a worker, for `nugget status`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkerReport {
@@ -49,6 +45,8 @@ pub struct WorkerReport {
 pub struct DrainSummary {
     /// How often it has held the worker lock.
     pub rounds: u32,
+    /// Whether it has left work as its settings are no longer those of now, and no other process will look at it.
+    pub is_outdated: bool,
 }
 
 /// Works on the queue of a brain until there is nothing to do and no more work has come for a while.
@@ -62,7 +60,7 @@ pub fn drain(setup: &Setup, waiting: Option<LockGuard>) -> Result<DrainSummary, 
     let queue = Queue::open(&setup.places.queue())?;
     let worker = Worker {
         setup,
-        jobs: Jobs::new(queue.clone()),
+        jobs: Jobs::new(queue.clone()).of_settings(&setup.settings),
         queue,
         spool: Spool::new(setup.places.spool()),
         // Shared by all rounds, so that it is loaded once.
@@ -88,7 +86,6 @@ impl Worker<'_> {
         let locks = FileLocks::new(places.wait_lock(), places.drain_lock());
         let mut summary = DrainSummary::default();
         let error = RefCell::new(None);
-        let begun = self.jobs.clock.now();
         hand_over(
             &locks,
             waiting,
@@ -102,20 +99,29 @@ impl Worker<'_> {
             || {
                 self.add_spooled();
                 // A round that failed is not repeated at once, but by the next hook or server; nor is there another one with
-                // settings that a command wants to be replaced.
-                let is_over = error.borrow().is_some() || self.is_renewal_wanted(begun).unwrap_or(false);
+                // settings that are outdated.
+                let is_over = error.borrow().is_some() || self.is_outdated().unwrap_or(false);
                 !is_over && self.queue.is_due(self.jobs.clock.now()).unwrap_or(false)
             },
         )
         .inspect_err(|error| {
             tracing::error!(error = error_chain(error), "the worker cannot lock the queue")
         })?;
-        error.into_inner().map_or(Ok(summary), Err)
+        if let Some(failure) = error.into_inner() {
+            return Err(failure);
+        }
+        let is_left = || !queue::is_held(&places.wait_lock()) && !queue::is_held(&places.drain_lock());
+        summary.is_outdated = self.is_outdated()? && self.queue.unfinished()? > 0 && is_left();
+        Ok(summary)
     }
 
     /// Works while it holds the worker lock.
     fn round(&self) -> Result<(), StartError> {
         failpoint::here!("drain-after-lock");
+        // It may have waited for the lock since it read them.
+        if self.is_outdated()? {
+            return Ok(());
+        }
         // Every capture would meet it, and only a person can end it.
         if let Err(error @ git::Error::NotTrusted { .. }) = git::Repository::open(self.setup.brain.root()) {
             return Err(StartError::NotTrusted(error));
@@ -161,8 +167,11 @@ impl Worker<'_> {
     fn archive(&self) {
         let Some(settings) = &self.setup.archive else { return };
         let (queue, begun) = (&self.queue, Instant::now());
-        let is_cancelled =
-            || begun.elapsed() >= ARCHIVING_PATIENCE || queue.is_due(self.jobs.clock.now()).unwrap_or(true);
+        let is_cancelled = || {
+            begun.elapsed() >= ARCHIVING_PATIENCE
+                || queue.is_due(self.jobs.clock.now()).unwrap_or(true)
+                || self.is_outdated().unwrap_or(true)
+        };
         if let Err(error) = archiving::run_round(settings, queue, &|| (), &is_cancelled) {
             tracing::warn!(error = error_chain(&error), "the session archive is not up to date");
         }
@@ -256,16 +265,19 @@ impl Worker<'_> {
                 break;
             }
             let now = clock.now();
-            if !service.is_busy() && self.is_to_be_renewed(since)? {
-                tracing::info!("the next worker takes over");
+            let is_outdated = self.is_outdated()?;
+            if is_outdated && !service.is_busy() {
+                tracing::info!("the settings have changed");
                 break;
             }
             self.add_spooled();
             if let Err(error) = queue.truncate_large_log() {
                 tracing::warn!(error = error_chain(&error), "failed to truncate the queue's log");
             }
-            sweep.start_if_due(self.setup.sweep.as_ref(), &self.setup.brain, queue);
-            sync.start_if_due(self.setup, queue, now);
+            if !is_outdated {
+                sweep.start_if_due(self.setup.sweep.as_ref(), &self.setup.brain, queue);
+                sync.start_if_due(self.setup, queue, now);
+            }
             let unfinished = queue.unfinished()?;
             if unfinished_before.replace(unfinished).is_some_and(|before| before != unfinished) {
                 service.wake_archiving();
@@ -294,13 +306,8 @@ impl Worker<'_> {
         self.report(since, service)
     }
 
-    /// Whether a command has asked for another worker since, and that one waits: without it nobody would take over.
-    fn is_to_be_renewed(&self, since: Timestamp) -> Result<bool, queue::Error> {
-        Ok(self.is_renewal_wanted(since)? && queue::is_held(&self.setup.places.wait_lock()))
-    }
-
-    fn is_renewal_wanted(&self, since: Timestamp) -> Result<bool, queue::Error> {
-        Ok(self.queue.last_report(RENEWAL_REPORT)?.is_some_and(|(_, at, _)| at >= since))
+    fn is_outdated(&self) -> Result<bool, queue::Error> {
+        self.setup.settings.is_outdated(&self.queue)
     }
 
     fn add_spooled(&self) {

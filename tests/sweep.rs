@@ -329,6 +329,34 @@ fn a_session_waits_while_the_settings_cannot_say_where_it_may_go() {
 }
 
 #[test]
+fn what_is_captured_after_a_change_of_the_settings_goes_by_them() {
+    let mut sandbox = crate::support::Sandbox::with_brain();
+    // The worker of the first session waits for more while the settings change.
+    sandbox.variables.push(("NUGGET_DRAINER_LINGER_SECONDS".into(), "60".into()));
+    let config = sandbox.path().join("config/nugget/config.toml");
+    fs::create_dir_all(config.parent().unwrap()).unwrap();
+    let session = |name: &str, cwd: &str| {
+        let path = sandbox.path().join(format!("{name}.jsonl"));
+        let content = json!({ "role": "user", "content": format!("hi from {name}") });
+        let line = json!({ "type": "user", "uuid": name, "cwd": cwd, "sessionId": name, "message": content });
+        fs::write(&path, format!("{line}\n")).unwrap();
+        path
+    };
+    let first = sandbox.capture(&session("s0", "/home/dev/shop"));
+    assert_eq!(first["state"], "nothing");
+    assert_eq!(sandbox.json(["status", "--json"])["drainer"]["running"], true);
+    for (round, excluded) in ["red", "green", "blue"].into_iter().enumerate() {
+        fs::write(&config, format!("[capture]\nexclude = \"{excluded}\"\n")).unwrap();
+        let left = sandbox.capture(&session(&format!("a{round}"), &format!("/home/dev/{excluded}")));
+        assert_eq!(left["reason"], "capture.exclude covers the session's project", "{left}");
+        let read = sandbox.capture(&session(&format!("b{round}"), "/home/dev/shop"));
+        assert_ne!(read["reason"], left["reason"], "{read}");
+    }
+    let archived = sandbox.json(["sessions", "--json"]);
+    assert!(!archived.to_string().contains("/home/dev/red"), "{archived}");
+}
+
+#[test]
 fn the_sweep_can_be_disabled_and_still_run_by_hand() {
     let machine = Machine::new();
     machine.transcript("a", &session("flywheel"));

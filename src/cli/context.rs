@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use actors::Setup;
+use actors::{SettingsMark, Setup};
 use brain::{Brain, Config, StatePaths};
 use queue::Spool;
 
@@ -114,6 +114,7 @@ impl Context {
             reranker: extractor::model_reranker(config, &places),
             extractor: extractor::extractor(config, Some(&places.queue()))?,
             places,
+            settings: SettingsMark::default(),
             embed: settings::embedding(config),
             budget: extractor::budget(config),
             confidence_min: config.number("extract.confidence_min") as f64 / 100.0,

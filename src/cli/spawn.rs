@@ -24,11 +24,13 @@ pub(crate) fn ensure_worker(standbys: &StatePaths, brain: &Brain) -> Result<(), 
     Ok(())
 }
 
-/// Has the worker that runs hand over to one with the settings and the environment of now, once it is not at work. Does
-/// nothing where none runs.
+/// Has the worker that runs, or is about to, hand over to one with the settings and the environment of now, as soon as it
+/// is not at work. Does nothing where there has been none.
 pub(crate) fn renew_worker(places: &StatePaths, brain: &Brain) -> Result<(), CliError> {
     if queue::is_held(&places.drain_lock()) {
         ensure_worker(places, brain)?;
+    }
+    if places.queue().is_file() {
         Queue::open(&places.queue())?.report(actors::RENEWAL_REPORT, "", Timestamp::now())?;
     }
     Ok(())

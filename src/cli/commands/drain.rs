@@ -2,7 +2,9 @@
 
 use std::process::Stdio;
 
+use actors::{SettingsMark, Setup};
 use brain::StatePaths;
+use queue::Queue;
 
 use crate::context::Context;
 use crate::error::CliError;
@@ -17,7 +19,7 @@ pub(crate) struct DrainArgs {
 
 impl DrainArgs {
     pub(crate) fn run(self, context: &Context) -> Result<(), CliError> {
-        let (config, errors) = context.config_and_errors();
+        let (config, _) = context.config_and_errors();
         let brain = context.brain(&config)?;
         if self.detach {
             system::process::lead_own_session();
@@ -28,16 +30,21 @@ impl DrainArgs {
         let places = StatePaths::for_brain(brain.root());
         places.create()?;
         let _logs = context.log_to_file(&places);
-        if !errors.is_empty() {
-            // What a setting says of where a session may be sent is not known: captures wait until it is.
-            let error = CliError::from_settings(&errors);
-            tracing::error!(error = error.line(), "captures wait until the settings can be read");
-            return Err(error);
-        }
-        let waiting = queue::lock_from_stdin(&places.wait_lock());
+        let mut waiting = queue::lock_from_stdin(&places.wait_lock());
         failpoint::here!("drain-with-room");
-        let setup = context.background_setup(&config, &brain)?;
-        actors::drain(&setup, waiting)?;
-        Ok(())
+        loop {
+            let mark = SettingsMark::before_reading(config.file(), &Queue::open(&places.queue())?)?;
+            let (config, errors) = context.config_and_errors();
+            if !errors.is_empty() {
+                // What a setting says of where a session may be sent is not known: captures wait until it is.
+                let error = CliError::from_settings(&errors);
+                tracing::error!(error = error.line(), "captures wait until the settings can be read");
+                return Err(error);
+            }
+            let setup = Setup { settings: mark, ..context.background_setup(&config, &brain)? };
+            if !actors::drain(&setup, waiting.take())?.is_outdated {
+                return Ok(());
+            }
+        }
     }
 }

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use actors::sync::BackgroundSync;
-use actors::{Setup, sweep};
+use actors::{SettingsMark, Setup, sweep};
 use brain::StatePaths;
 use jiff::Timestamp;
 use queue::{FileLocks, Queue, Spool};
@@ -65,8 +65,13 @@ impl ServeArgs {
 
 /// The brain to serve, and how.
 fn open(context: &Context) -> Result<(Setup, mcp::Settings), CliError> {
+    let (config, _, places) = context.open()?;
+    // A server answers without a queue, too.
+    let queue = places.create().ok().and_then(|()| Queue::open(&places.queue()).ok());
+    let mark = queue.and_then(|queue| SettingsMark::before_reading(config.file(), &queue).ok());
+    // As a change in between counts, they are read once more.
     let (config, brain, _) = context.open()?;
-    let setup = context.background_setup(&config, &brain)?;
+    let setup = Setup { settings: mark.unwrap_or_default(), ..context.background_setup(&config, &brain)? };
     let settings = mcp::Settings {
         limit: config.number("retrieve.limit") as usize,
         budget_tokens: config.number("retrieve.budget_tokens") as usize,
