@@ -4,6 +4,7 @@
 use std::collections::HashSet;
 
 use index::{Index, Snapshot};
+use knowledge::text::canonical;
 use knowledge::unit::is_unreviewed;
 use knowledge::{Candidate, Overlap, OverlapKind, Rejected, UnitId};
 use queue::{Capture, EarlierProposal, Ledger, Stage};
@@ -13,6 +14,7 @@ use crate::failure::Failure;
 use crate::pipeline::{self, Findings};
 use crate::proposal::ProposalInput;
 use crate::stage_actor::Step;
+use crate::taken_over::TakenOver;
 
 /// How many chunks of the brain a candidate is compared with.
 const NEAREST_CHUNKS: usize = 8;
@@ -40,6 +42,7 @@ pub(crate) fn compare(
     // Also of other models, as titles are compared too; also of units that the brain has, as an addition to one
     // stays rejected.
     let proposed: Vec<EarlierProposal> = queue.rejected(PROPOSED_MAX)?.into_iter().chain(proposed).collect();
+    let elsewhere = TakenOver::read(queue)?;
     let vectors = std::mem::take(&mut findings.vectors);
     let mut kept: Vec<(Candidate, Vec<f32>)> = Vec::new();
     for (mut candidate, vector) in findings.candidates.drain(..).zip(vectors) {
@@ -52,6 +55,17 @@ pub(crate) fn compare(
             text: unit.title.clone(),
             cosine: if unit.model == findings.model { cosine(&vector, &unit.vector) } else { 0.0 },
             known_in: if unit.is_rejected { KnownIn::Rejected } else { KnownIn::Proposal },
+        }));
+        // Their vectors are not known.
+        let is_same = |(_, title): &&(String, String)| canonical(title) == canonical(&candidate.title);
+        neighbors.extend(elsewhere.units().filter(is_same).map(|(id, title)| Neighbor {
+            id: UnitId::verbatim(id),
+            kind: None,
+            last_modified: None,
+            title: title.clone(),
+            text: title.clone(),
+            cosine: 1.0,
+            known_in: KnownIn::Proposal,
         }));
         neighbors.extend(kept.iter().map(|(other, other_vector)| Neighbor {
             id: UnitId::from_title(&other.title),

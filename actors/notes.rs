@@ -8,6 +8,7 @@ use std::collections::HashSet;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use brain::UNITS_FOLDER;
 use git::{CommitId, FastForward, Identity, Lock, Merge, NewFile, Outcome, Proposal, Repository};
 use jiff::{SignedDuration, Timestamp};
 use knowledge::{Document, UnitType, name, text};
@@ -15,7 +16,7 @@ use notes::{FileChange, Notebook};
 use queue::{Branch, Decision, Queue};
 
 use crate::failure::error_chain;
-use crate::review::{Combined, EDIT_BRANCH_PREFIX, UNITS_FOLDER, combine, new_units, without_links};
+use crate::review::{Combined, EDIT_BRANCH_PREFIX, combine, new_units, without_links};
 use crate::setup::Setup;
 
 /// The beginning of the name of the branch with what agents wrote; the machine's name follows.

@@ -87,6 +87,11 @@ impl RemoteAccess {
         }
     }
 
+    /// Whether what waits for review there has pull requests.
+    pub(crate) fn is_on_github(&self) -> bool {
+        self.github.is_some()
+    }
+
     /// The remote's address without any secret.
     pub(crate) fn display_url(&self) -> String {
         self.remote.display_url()

@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::Path;
 
+use brain::UNITS_FOLDER;
 use git::{BranchFile, CommitId, Lock, MergedText, PendingBranch, Repository};
 use jiff::Timestamp;
 use knowledge::name::file_stem;
@@ -22,9 +23,6 @@ pub use crate::review_remote::{FinishedBranch, NotMerged, ReviewError};
 pub const EDIT_BRANCH_PREFIX: &str = "nugget/edit-";
 /// The beginning of the name of a branch of an import.
 pub const IMPORT_BRANCH_PREFIX: &str = "nugget/import-";
-
-/// Where units are.
-pub(crate) const UNITS_FOLDER: &str = "domains";
 
 /// What an item does to the brain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

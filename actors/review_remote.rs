@@ -14,6 +14,7 @@ use tokio::runtime::Runtime;
 
 use crate::failure::{Failure, error_chain};
 use crate::remote::{DeliverySettings, RemoteAccess};
+use crate::remote_branches::follow_own;
 
 /// The name of the report with the last commit that was merged while the remote could not be reached.
 const MERGED_REPORT: &str = "merged";
@@ -187,6 +188,8 @@ impl<'a> ReviewRemote<'a> {
                 let lock = lock(self.repository)?;
                 // If it is refused, so is the merge, which says why.
                 self.repository.catch_up(&lock)?;
+                // What somebody has added to a branch there is listed before it is decided about.
+                follow_own(self.repository, self.queue, &lock)?;
             }
             Err(error @ git::Error::Remote { .. }) => self.offline = Some(error_chain(&error)),
             Err(error) => return Err(error.into()),
@@ -434,7 +437,7 @@ pub(crate) async fn finish_later(
     repository: &Repository,
     queue: &dyn Ledger,
     access: &RemoteAccess,
-    capture: &Capture,
+    capture: Option<&Capture>,
     branch: &str,
     commit: Option<CommitId>,
     summary: &Summary,
@@ -442,7 +445,7 @@ pub(crate) async fn finish_later(
     if is_unpushed(repository, summary)? {
         return Ok(None);
     }
-    finish_at_remote(repository, access, branch, commit, Some(capture), summary).await?;
+    finish_at_remote(repository, access, branch, commit, capture, summary).await?;
     // Held until the state is recorded: nobody adds to the branch in between.
     let lock = lock(repository)?;
     if repository.tip(branch)? != commit {
@@ -451,7 +454,9 @@ pub(crate) async fn finish_later(
     if let Some(commit) = commit {
         delete_local(repository, &lock, branch, commit)?;
     }
-    queue.set_pull_state(capture.id, capture.commit.as_deref(), summary.state())?;
+    if let Some(capture) = capture {
+        queue.set_pull_state(capture.id, capture.commit.as_deref(), summary.state())?;
+    }
     Ok(Some(summary.state()))
 }
 

@@ -21,6 +21,7 @@ use tokio::runtime::Runtime;
 use crate::background::Recurring;
 use crate::batch_window::is_batch;
 use crate::failure::{Failure, FailureClass, error_chain};
+use crate::other_machines::{Followed, follow_all};
 use crate::pipeline::{self, Findings};
 use crate::proposal::{MergeState, Plan, ProposalInput, Recreation};
 use crate::remote::{RemoteAccess, comment_branch_left_alone, pull_state};
@@ -68,6 +69,12 @@ pub struct SyncReport {
     pub recreated: Vec<i64>,
     /// Captures whose branch should be made again, but is left alone as somebody has added to it.
     pub added_to: Vec<i64>,
+    /// How many branches that wait for review here were brought to what the remote has of them.
+    #[serde(default)]
+    pub updated: usize,
+    /// How many branches of other machines wait for review here now.
+    #[serde(default)]
+    pub taken_over: usize,
     /// How many captures were queued for delivery, from before there was a remote.
     pub delivered_late: usize,
     /// How many captures had their branch deleted, here or at the remote.
@@ -174,7 +181,7 @@ fn run(
         has_new_commits: fetched.moved,
         ..SyncReport::default()
     };
-    let run = SyncRun { repository, access: &access, queue };
+    let run = SyncRun { repository, access: &access, queue, is_server: setup.is_server };
     if let Err(failure) = run.act_on_fetch(&runtime, &mut synced) {
         tracing::warn!(error = failure.message, "a sync was not completed");
         synced.error = Some(failure.message);
@@ -187,6 +194,7 @@ struct SyncRun<'a> {
     repository: &'a Repository,
     access: &'a RemoteAccess,
     queue: &'a dyn Ledger,
+    is_server: bool,
 }
 
 impl SyncRun<'_> {
@@ -194,6 +202,11 @@ impl SyncRun<'_> {
         self.catch_up(synced)?;
         synced.pushed = push_merged_earlier(self.repository, self.queue, self.access)?;
         synced.delivered_late = self.queue.redeliver()?;
+        if !self.is_server {
+            let followed = follow_all(self.repository, self.queue, self.access, Timestamp::now());
+            let Followed { updated, taken_over } = runtime.block_on(followed)?;
+            (synced.updated, synced.taken_over) = (updated, taken_over);
+        }
         let awaiting_decision = self.queue.awaiting_decision()?;
         if awaiting_decision.is_empty() {
             return Ok(());
@@ -286,13 +299,13 @@ impl SyncRun<'_> {
         match state {
             PullState::Open => return self.update_open(capture, tip, github_repo, synced).await,
             PullState::Merged => {
-                synced.deleted += usize::from(self.delete_branch(capture)?);
+                synced.deleted += usize::from(self.delete_branch(capture, tip)?);
                 synced.merged.push(capture.id);
             }
             PullState::Closed => {
                 // By nugget, if all of it was merged otherwise: then its branch is deleted as well.
                 if self.is_in(capture, tip)? {
-                    synced.deleted += usize::from(self.delete_branch(capture)?);
+                    synced.deleted += usize::from(self.delete_branch(capture, tip)?);
                 }
                 synced.closed.push(capture.id);
             }
@@ -368,7 +381,7 @@ impl SyncRun<'_> {
                 github.comment_once(slug, number, "nugget:empty", text).await?;
                 github.close_pull(slug, number).await?;
                 failpoint::here!("sync-after-close");
-                synced.deleted += usize::from(self.delete_branch(capture)?);
+                synced.deleted += usize::from(self.delete_branch(capture, tip)?);
                 self.queue.set_pull_state(capture.id, capture.commit.as_deref(), PullState::Closed)?;
                 synced.empty.push(capture.id);
             }
@@ -392,8 +405,15 @@ impl SyncRun<'_> {
             Reviewing::NotBegun => return Ok(false),
             Reviewing::UnderWay => return Ok(true),
             Reviewing::Decided { summary, commit } => {
-                let finished =
-                    finish_later(self.repository, self.queue, self.access, capture, branch, commit, &summary);
+                let finished = finish_later(
+                    self.repository,
+                    self.queue,
+                    self.access,
+                    Some(capture),
+                    branch,
+                    commit,
+                    &summary,
+                );
                 let state = finished.await?;
                 match state {
                     None => return Ok(true),
@@ -407,13 +427,17 @@ impl SyncRun<'_> {
     }
 
     /// Deletes a branch of nugget, here and at the remote, if it is at the commit that is recorded. A branch
-    /// that is checked out, or that somebody has added to, stays.
-    fn delete_branch(&self, capture: &Capture) -> Result<bool, Failure> {
-        let (Some(branch), Some(commit)) = (capture.branch.as_deref(), pushed_commit(capture)) else {
+    /// that is checked out stays, and so does one to which somebody has added what `tip` does not have.
+    fn delete_branch(&self, capture: &Capture, tip: CommitId) -> Result<bool, Failure> {
+        let (Some(branch), Some(pushed)) = (capture.branch.as_deref(), pushed_commit(capture)) else {
             return Ok(false);
         };
         let mut deleted = false;
-        if self.repository.remote_tip(branch)? == Some(commit) {
+        let is_over =
+            |commit| Ok::<_, git::Error>(commit == pushed || self.repository.is_commit_merged(commit, tip)?);
+        if let Some(commit) = self.repository.remote_tip(branch)?
+            && is_over(commit)?
+        {
             match self.repository.delete_remote_branch(&self.access.session(), branch, commit) {
                 Ok(existed) => deleted |= existed,
                 // GitHub or a person was faster.
@@ -425,7 +449,9 @@ impl SyncRun<'_> {
             }
             failpoint::here!("sync-after-remote-delete");
         }
-        if self.repository.tip(branch)? == Some(commit) {
+        if let Some(commit) = self.repository.tip(branch)?
+            && is_over(commit)?
+        {
             let held = self.lock()?;
             match self.repository.delete_branch(&held, branch, commit) {
                 Ok(existed) => deleted |= existed,

@@ -24,6 +24,10 @@ pub(crate) fn queue_unqueued(
     for branch in repository.pending_branches()? {
         let is = |prefix: &str| branch.name.starts_with(prefix);
         let known = queue.capture_of_branch(&branch.name)?;
+        // Another machine's, which has delivered it: ours is queued before it is pushed.
+        if known.is_none() && repository.remote_tip(&branch.name)? == Some(branch.commit) {
+            continue;
+        }
         let origin = if notes::is_agents(&branch.name) {
             if known.and_then(|capture| capture.commit) == Some(branch.commit.to_string()) {
                 continue;

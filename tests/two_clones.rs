@@ -146,3 +146,123 @@ fn a_branch_fully_on_main_is_closed_and_deleted() {
     assert_eq!(git(&bare, &["branch", "--list", "nugget/*"]), "");
     assert_eq!(first.git(&["branch", "--list", "nugget/*"]), "");
 }
+
+/// Creates two machines with a clone each of a repository in a folder: there are no pull requests.
+fn two_clones_of_a_folder() -> (std::path::PathBuf, [Sandbox; 2]) {
+    let mut first = Sandbox::with_brain();
+    let bare = first.path().join("remote.git");
+    git(first.path(), &["clone", "--quiet", "--bare", "brain", bare.to_str().unwrap()]);
+    first.git(&["remote", "add", "origin", bare.to_str().unwrap()]);
+    let mut second = Sandbox::new();
+    git(second.path(), &["clone", "--quiet", bare.to_str().unwrap(), "brain"]);
+    for sandbox in [&mut first, &mut second] {
+        let brain = sandbox.brain().display().to_string();
+        sandbox.variables.push(("NUGGET_BRAIN".to_owned(), brain));
+    }
+    (bare, [first, second])
+}
+
+fn waiting_titles(sandbox: &Sandbox) -> Vec<String> {
+    let listed = sandbox.json(["review", "--list", "--json"]);
+    let items = listed["items"].as_array().unwrap_or_else(|| panic!("{listed}"));
+    items.iter().map(|item| item["title"].as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn what_waits_is_there_again_after_the_brain_is_cloned_again() {
+    let (bare, [sandbox, _]) = two_clones_of_a_folder();
+    let capture = session(&sandbox, "11111111-aaaa", "flywheel");
+    assert_eq!(capture["pushed"], capture["commit"], "{capture}");
+    let before = waiting_titles(&sandbox);
+    assert!(before.len() > 1, "{before:?}");
+    sandbox.ok(["review", "reject", "1"]);
+    std::fs::remove_dir_all(sandbox.brain()).unwrap();
+    git(sandbox.path(), &["clone", "--quiet", bare.to_str().unwrap(), "brain"]);
+    assert_eq!(sandbox.json(["sync", "--json"])["remote"]["updated"], 1);
+    assert_eq!(waiting_titles(&sandbox), before[1..]);
+    sandbox.ok(["review", "merge", "--all"]);
+    assert_eq!(git(&bare, &["branch", "--list", "nugget/*"]), "");
+    assert_eq!(sandbox.json(["list", "--json"])["units"].as_array().unwrap().len(), before.len() - 1);
+}
+
+#[test]
+fn what_a_person_adds_to_a_branch_at_the_remote_is_what_is_reviewed() {
+    let (bare, [sandbox, other]) = two_clones_of_a_folder();
+    let capture = session(&sandbox, "11111111-aaaa", "flywheel");
+    let branch = capture["branch"].as_str().unwrap();
+    let before = waiting_titles(&sandbox);
+    other.git(&["fetch", "--quiet"]);
+    other.git(&["checkout", "--quiet", "-b", branch, &format!("origin/{branch}")]);
+    let changed = other.git(&["diff", "--name-only", "main", branch]);
+    let path = changed.lines().find(|path| path.ends_with(".md")).unwrap();
+    let file = other.brain().join(path);
+    let text = std::fs::read_to_string(&file).unwrap();
+    std::fs::write(&file, format!("{text}\nCorrected by a person.\n")).unwrap();
+    other.git(&["commit", "--quiet", "-am", "correct it"]);
+    other.git(&["push", "--quiet", "origin", branch]);
+
+    // What was listed before is not what it says now.
+    let first = sandbox.run(["review", "merge", "--all"]);
+    assert_eq!(first.status.code(), Some(1), "{}", String::from_utf8_lossy(&first.stderr));
+    assert_eq!(waiting_titles(&sandbox), before);
+    let shown = sandbox.ok(["review", "show", "1", "2", "3"]);
+    assert!(shown.contains("Corrected by a person."), "{shown}");
+    sandbox.ok(["review", "merge", "--all"]);
+    assert!(git(&bare, &["show", &format!("main:{path}")]).contains("Corrected by a person."));
+    assert_eq!(git(&bare, &["branch", "--list", "nugget/*"]), "");
+    assert_eq!(sandbox.git(&["branch", "--list", "nugget/*"]), "");
+    assert_eq!(sandbox.json(["list", "--json"])["units"].as_array().unwrap().len(), before.len());
+}
+
+#[test]
+fn a_change_at_the_remote_of_what_is_decided_is_not_thrown_away() {
+    let (bare, [sandbox, other]) = two_clones_of_a_folder();
+    let capture = session(&sandbox, "11111111-aaaa", "flywheel");
+    let branch = capture["branch"].as_str().unwrap();
+    let listed = sandbox.json(["review", "--list", "--json"]);
+    let path = listed["items"][0]["path"].as_str().unwrap().to_owned();
+    sandbox.ok(["review", "merge", "1"]);
+    other.git(&["fetch", "--quiet"]);
+    other.git(&["checkout", "--quiet", "-b", branch, &format!("origin/{branch}")]);
+    let file = other.brain().join(&path);
+    let text = std::fs::read_to_string(&file).unwrap();
+    std::fs::write(&file, format!("{text}\nCorrected too late.\n")).unwrap();
+    other.git(&["commit", "--quiet", "-am", "correct it"]);
+    other.git(&["push", "--quiet", "origin", branch]);
+    sandbox.ok(["sync"]);
+    assert_eq!(sandbox.git(&["rev-parse", branch]).trim(), capture["commit"], "its review has begun");
+    sandbox.ok(["review", "merge", "--all"]);
+    assert!(git(&bare, &["show", &format!("{branch}:{path}")]).contains("Corrected too late."));
+}
+
+#[test]
+fn without_pull_requests_each_machine_reviews_what_the_other_proposes() {
+    let (bare, [first, second]) = two_clones_of_a_folder();
+    session(&first, "11111111-aaaa", "flywheel");
+    let proposed = waiting_titles(&first);
+    assert_eq!(second.json(["sync", "--json"])["remote"]["taken_over"], 1);
+    assert_eq!(waiting_titles(&second), proposed);
+    // What waits there is known here.
+    let again = session(&second, "22222222-bbbb", "flywheel");
+    assert_eq!(again["state"], "nothing", "{again}");
+    assert!(again["reason"].as_str().unwrap().contains("proposed before"), "{again}");
+    assert_eq!(second.json(["sync", "--json"])["remote"]["taken_over"], 0, "once");
+
+    second.ok(["review", "merge", "--all"]);
+    assert_eq!(git(&bare, &["branch", "--list", "nugget/*"]), "");
+    let synced = first.json(["sync", "--json"]);
+    assert_eq!(synced["remote"]["merged"].as_array().unwrap().len(), 1, "{synced}");
+    assert_eq!(waiting_titles(&first), Vec::<String>::new());
+
+    // The other way round: it is decided where it was made.
+    session(&first, "33333333-cccc", "rust_pool");
+    assert_eq!(second.json(["sync", "--json"])["remote"]["taken_over"], 1);
+    assert_ne!(waiting_titles(&second), Vec::<String>::new());
+    first.ok(["review", "reject", "--all"]);
+    second.ok(["sync"]);
+    assert_eq!(waiting_titles(&second), Vec::<String>::new());
+    for sandbox in [&first, &second] {
+        assert_eq!(sandbox.git(&["branch", "--list", "nugget/*"]), "");
+        assert_eq!(sandbox.git(&["fsck", "--no-dangling"]), "");
+    }
+}

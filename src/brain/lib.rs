@@ -40,8 +40,8 @@ pub const BRAIN_YAML: &str = "brain.yaml";
 pub const DERIVED_FOLDER: &str = ".nugget";
 /// The largest unit that is read, in bytes. Units are written for people: a larger file is a mistake or an attack.
 pub const UNIT_BYTES_MAX: u64 = 1024 * 1024;
-/// The folder of the units.
-const UNITS_FOLDER: &str = "domains";
+/// The folder of the units, in the root.
+pub const UNITS_FOLDER: &str = "domains";
 /// Folders in which code projects keep other people's texts.
 const FOREIGN_FOLDERS: [&str; 3] = ["node_modules", "target", "vendor"];
 /// The maximum depth of folders, so that the walk of a hostile tree ends.

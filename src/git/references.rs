@@ -13,7 +13,7 @@ use crate::error::{During as _, Error};
 use crate::lock::Lock;
 use crate::objects::{remove_file, sync};
 use crate::ref_lock::{MarkedLock, sweep_one};
-use crate::repository::{Repository, remote_name, tip};
+use crate::repository::{Repository, branches, remote_name, tip};
 use crate::types::{BRANCH_PREFIX, CommitId, Identity};
 
 /// How long to wait for git: at one reference, and while it packs all references.
@@ -28,6 +28,20 @@ impl Repository {
     pub fn remote_tip(&self, branch: &str) -> Result<Option<CommitId>, Error> {
         let git = self.git()?;
         tip(&git, &format!("refs/remotes/{}/{branch}", remote_name(&git)))
+    }
+
+    /// nugget's branches at the remote as last fetched or pushed, by short name. Does not use the network.
+    ///
+    /// # Errors
+    /// When git's references cannot be read.
+    pub fn remote_branches(&self) -> Result<Vec<(String, CommitId)>, Error> {
+        let git = self.git()?;
+        let remote = remote_name(&git);
+        let found = branches(&git, &format!("refs/remotes/{remote}/{BRANCH_PREFIX}"))?;
+        let short = |(name, commit): (String, CommitId)| {
+            Some((name.strip_prefix(&format!("{remote}/"))?.to_owned(), commit))
+        };
+        Ok(found.into_iter().filter_map(short).collect())
     }
 
     /// Deletes a local branch of nugget's. `false` if it does not exist.

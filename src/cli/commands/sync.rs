@@ -153,6 +153,14 @@ fn describe_sync(sync: &SyncOutcome) -> String {
             text.push_str(&format!("{noun} {} {what}\n", listed(ids)));
         }
     }
+    for (count, what) in [
+        (synced.updated, "brought to what the remote has"),
+        (synced.taken_over, "of other machines taken over, to review here too: `nugget review`"),
+    ] {
+        if count > 0 {
+            text.push_str(&format!("{} {what}\n", counted(count as u64, "branch")));
+        }
+    }
     if synced.delivered_late > 0 {
         text.push_str(&format!(
             "{} from before there was a remote will be delivered now\n",

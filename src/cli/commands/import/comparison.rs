@@ -59,7 +59,7 @@ impl KnownTexts {
                 }
             }
         }
-        for path in repository.paths_under(repository.default_branch()?.tip, "domains")? {
+        for path in repository.paths_under(repository.default_branch()?.tip, brain::UNITS_FOLDER)? {
             known.ids.insert(file_stem(&path).to_owned());
         }
         for branch in repository.pending_branches()? {

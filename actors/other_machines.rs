@@ -1,0 +1,117 @@
+//! Takes over the branches of the person's other machines that wait for review, where no pull requests show them.
+
+use git::{CommitId, Repository};
+use jiff::Timestamp;
+use knowledge::Document;
+use queue::Ledger;
+
+use crate::failure::Failure;
+use crate::remote::RemoteAccess;
+use crate::remote_branches::{Decided, follow, follow_own};
+use crate::review::{Reviewing, decided_summary};
+use crate::review_remote::{delete_local, finish_later, lock};
+use crate::taken_over::{TakenOver, TakenOverBranch};
+
+/// What was brought up to date.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Followed {
+    /// Branches of this machine that the remote has with more commits, or that were gone here.
+    pub(crate) updated: usize,
+    /// Branches of other machines that wait for review here now.
+    pub(crate) taken_over: usize,
+}
+
+/// Follows the remote's branches: those of this machine, and those of the person's other machines. Without pull requests, the inbox is the only place
+/// where they are seen. Each has a local branch here until it is decided about, here or there.
+pub(crate) async fn follow_all(
+    repository: &Repository,
+    queue: &dyn Ledger,
+    access: &RemoteAccess,
+    now: Timestamp,
+) -> Result<Followed, Failure> {
+    let mut followed =
+        Followed { updated: follow_own(repository, queue, &lock(repository)?)?, ..Followed::default() };
+    if access.is_on_github() {
+        return Ok(followed);
+    }
+    let before = TakenOver::read(queue)?;
+    let mut after = TakenOver::default();
+    for (name, TakenOverBranch { commit, .. }) in &before.0 {
+        if let Some(commit) = keep_up(repository, queue, access, name, commit).await? {
+            after.0.insert(name.clone(), describe(repository, name, commit)?);
+        }
+    }
+    let decided = Decided::read(queue)?;
+    let default = repository.default_branch()?;
+    for (name, commit) in repository.remote_branches()? {
+        let is_known = repository.tip(&name)?.is_some()
+            || decided.has(&name)
+            || queue.capture_of_branch(&name)?.is_some();
+        if is_known || repository.is_commit_merged(commit, default.tip)? {
+            continue;
+        }
+        if repository.follow_remote_branch(&lock(repository)?, &name)? {
+            followed.taken_over += 1;
+            let described = describe(repository, &name, commit)?;
+            after.0.insert(name, described);
+        }
+    }
+    if after != before {
+        after.write(queue, now)?;
+    }
+    Ok(followed)
+}
+
+fn describe(repository: &Repository, name: &str, commit: CommitId) -> Result<TakenOverBranch, Failure> {
+    let unit_of = |(path, content): (String, Vec<u8>)| {
+        let unit = Document::parse(&String::from_utf8(content).ok()?).ok()?.unit(&path).ok()?;
+        Some((unit.id.to_string(), unit.title))
+    };
+    let units = repository.branch_files(name)?.into_iter().filter_map(unit_of).collect();
+    Ok(TakenOverBranch { commit: commit.to_string(), units })
+}
+
+/// Brings a branch that was taken over to what has become of it. Returns its commit; `None` if it is this machine's no
+/// longer to look after: it is gone, or a person has added to it here.
+async fn keep_up(
+    repository: &Repository,
+    queue: &dyn Ledger,
+    access: &RemoteAccess,
+    name: &str,
+    at: &str,
+) -> Result<Option<CommitId>, Failure> {
+    let Some(local) = repository.tip(name)? else { return Ok(None) };
+    let is_unchanged = local.to_string() == at;
+    let decided = Decided::read(queue)?;
+    match repository.remote_tip(name)? {
+        None => {
+            if is_unchanged {
+                delete(repository, name, local)?;
+            }
+            return Ok(None);
+        }
+        Some(remote) if remote == local => {}
+        Some(remote) => {
+            // The other machine has made it again on what was merged meanwhile.
+            let is_made_again = is_unchanged && !repository.contains(remote, local)?;
+            if is_made_again && !decided.is_changed(repository, name, local, remote)? {
+                delete(repository, name, local)?;
+            }
+            follow(repository, &decided, &lock(repository)?, name)?;
+        }
+    }
+    let summary = decided_summary(repository, queue, name, Timestamp::now());
+    if let Reviewing::Decided { summary, commit } =
+        summary.map_err(|error| Failure::retryable(error.to_string()))?
+        && finish_later(repository, queue, access, None, name, commit, &summary).await?.is_some()
+    {
+        return Ok(None);
+    }
+    repository.tip(name).map_err(Failure::from)
+}
+
+/// Deletes a local branch, unless it is checked out or has moved.
+fn delete(repository: &Repository, name: &str, commit: CommitId) -> Result<(), Failure> {
+    delete_local(repository, &lock(repository)?, name, commit)?;
+    Ok(())
+}
