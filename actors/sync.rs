@@ -140,6 +140,28 @@ pub fn sync(setup: &Setup, queue: &dyn Ledger, now: Timestamp) -> Result<SyncOut
     synced.map(|synced| SyncOutcome::Done(Box::new(synced)))
 }
 
+/// Has the branches that wait for review at the remote wait here too, as they were fetched last: for a brain that was just
+/// cloned. Returns how many there are. A sync does the same.
+///
+/// # Errors
+/// When the repository or the queue cannot be used.
+pub fn follow_fetched(setup: &Setup, queue: &dyn Ledger, now: Timestamp) -> Result<usize, SyncError> {
+    let repository = setup.repository()?;
+    let remote = repository.remote()?.filter(|_| setup.delivery.enabled);
+    let Some(remote) = remote else { return Ok(0) };
+    let runtime = new_runtime()?;
+    let _entered = runtime.enter();
+    let access = RemoteAccess::discover(remote, &setup.delivery.api)?;
+    let Followed { updated, taken_over } = runtime.block_on(follow_all(&repository, queue, &access, now))?;
+    Ok(updated + taken_over)
+}
+
+/// Of several threads, as the ledger may be one that blocks a thread.
+fn new_runtime() -> Result<Runtime, SyncError> {
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    builder.worker_threads(1).enable_all().build().map_err(|error| SyncError(error_chain(&error)))
+}
+
 /// The report of the last sync, and when it was made.
 ///
 /// # Errors
@@ -165,12 +187,7 @@ fn run(
     remote: git::Remote,
     queue: &dyn Ledger,
 ) -> Result<SyncReport, SyncError> {
-    // Of several threads, as the ledger may be one that blocks a thread.
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(1)
-        .enable_all()
-        .build()
-        .map_err(|error| SyncError(error_chain(&error)))?;
+    let runtime = new_runtime()?;
     let access = RemoteAccess::discover(remote, &setup.delivery.api)?;
     failpoint::here!("sync-before-fetch");
     let fetched = repository.fetch(&access.session())?;

@@ -180,6 +180,10 @@ fn what_waits_is_there_again_after_the_brain_is_cloned_again() {
     git(sandbox.path(), &["clone", "--quiet", bare.to_str().unwrap(), "brain"]);
     assert_eq!(sandbox.json(["sync", "--json"])["remote"]["updated"], 1);
     assert_eq!(waiting_titles(&sandbox), before[1..]);
+    std::fs::remove_dir_all(sandbox.brain()).unwrap();
+    let told = sandbox.ok(["clone", bare.to_str().unwrap(), sandbox.brain().to_str().unwrap()]);
+    assert!(told.contains("1 branch with what waits for review: `nugget review`"), "{told}");
+    assert_eq!(waiting_titles(&sandbox), before[1..]);
     sandbox.ok(["review", "merge", "--all"]);
     assert_eq!(git(&bare, &["branch", "--list", "nugget/*"]), "");
     assert_eq!(sandbox.json(["list", "--json"])["units"].as_array().unwrap().len(), before.len() - 1);

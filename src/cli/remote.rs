@@ -4,11 +4,14 @@ use std::path::Path;
 use std::time::Duration;
 
 pub(crate) use actors::{find_credentials, github_host, token_credentials};
-use brain::Brain;
+use brain::{Brain, Config};
 use git::{Pushed, RemoteFailure, RemoteSession, RemoteUrl};
 use github::{GitHub, Host, Slug};
+use jiff::Timestamp;
+use queue::Queue;
 
 use crate::async_runtime;
+use crate::context::Context;
 use crate::error::CliError;
 use crate::output::{self, counted};
 
@@ -153,4 +156,26 @@ fn try_push_first(repository: &git::Repository, api: &str) -> Result<FirstPush, 
         ),
     };
     Ok(FirstPush { message, is_pushed, is_ready: behind == 0 || ahead == 0 })
+}
+/// Has what waits for review at the remote of a brain that was just cloned wait here, too. Returns how many branches there
+/// are; what fails now, the next sync does.
+pub(crate) fn follow_fetched(context: &Context, config: &Config, brain: &Brain) -> usize {
+    let follow = || -> Result<usize, CliError> {
+        let setup = context.setup(config, brain)?;
+        let queue = Queue::open(&setup.places.queue())?;
+        actors::sync::follow_fetched(&setup, &queue, Timestamp::now())
+            .map_err(|error| CliError::new(error.to_string()))
+    };
+    follow().unwrap_or_else(|error| {
+        tracing::warn!(error = error.line(), "failed to look for what waits for review at the remote");
+        0
+    })
+}
+
+/// A line about what waits for review at the remote; empty if nothing does.
+pub(crate) fn describe_waiting(branches: usize) -> String {
+    match branches {
+        0 => String::new(),
+        count => format!("{} with what waits for review: `nugget review`\n", counted(count as u64, "branch")),
+    }
 }

@@ -63,11 +63,13 @@ impl CloneArgs {
         let push = (!was_brain).then(|| remote::push_first(&created.repository, &api));
         let default = new_brain::set_default_if_first(&config, &created.brain)?;
         let units = created.brain.files()?.len();
+        let waiting = remote::follow_fetched(context, &config, &created.brain);
         if self.json {
             return output::print_json(&json!({
                 "brain": created.brain.root(),
                 "was_brain": was_brain,
                 "units": units,
+                "branches_to_review": waiting,
                 "push": push.as_ref().map(|push| &push.message),
                 "is_default": default != DefaultBrain::Other,
             }));
@@ -78,6 +80,7 @@ impl CloneArgs {
         } else {
             format!("cloned to {root}, which was not a brain yet\n{}", created.describe())
         };
+        text.push_str(&remote::describe_waiting(waiting));
         if let Some(push) = &push {
             text.push_str(&format!("{}\n", push.message));
         }

@@ -79,6 +79,7 @@ impl InitArgs {
         let push = url.map(|_| remote::push_first(&created.repository, &api));
         let brain = &created.brain;
         let default = new_brain::set_default_if_first(&config, brain)?;
+        let waiting = cloned.as_ref().map_or(0, |_| remote::follow_fetched(context, &config, brain));
         let is_pushed = push.as_ref().is_some_and(|push| push.is_pushed);
         let is_changed = cloned.is_some()
             || created.is_changed()
@@ -97,6 +98,7 @@ impl InitArgs {
                 "brain": brain.root(),
                 "changed": is_changed,
                 "cloned": cloned.is_some(),
+                "branches_to_review": waiting,
                 "written": created.written,
                 "repository_created": created.is_repository_new,
                 "first_commit": created.commit.map(|commit| commit.to_string()),
@@ -119,6 +121,7 @@ impl InitArgs {
         if cloned.is_some() {
             let units = counted(brain.files()?.len() as u64, "unit");
             text.push_str(&format!("cloned what the remote has to {}: {units}\n", brain.root().display()));
+            text.push_str(&remote::describe_waiting(waiting));
         }
         if created.is_changed() || (is_changed && cloned.is_none()) {
             text.push_str(&created.describe());
