@@ -222,8 +222,10 @@ pub fn propose(
             None => removes.push(path.clone()),
         }
     }
-    // The same findings make the same branch.
+    // The same findings make the same branch, but not that of another machine, which has found them, too.
     let mut digest = blake3::Hasher::new();
+    digest.update(&system::process::host_name());
+    digest.update(setup.brain.root().as_os_str().as_encoded_bytes());
     for finding in &reflection.findings {
         digest.update(finding.key().as_bytes());
     }

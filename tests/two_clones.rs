@@ -270,3 +270,17 @@ fn without_pull_requests_each_machine_reviews_what_the_other_proposes() {
         assert_eq!(sandbox.git(&["fsck", "--no-dangling"]), "");
     }
 }
+
+#[test]
+fn the_same_import_on_two_machines_is_delivered_by_both() {
+    let (bare, machines) = two_clones_of_a_folder();
+    for sandbox in &machines {
+        let file = sandbox.path().join("rules.md");
+        std::fs::write(&file, "# Rules\n\n## Use tabs in Makefiles\n\nSpaces break the build.\n").unwrap();
+        let imported = sandbox.json(["import", file.to_str().unwrap(), "--domain", "build", "--json"]);
+        wait_until("the import is delivered", || captures(sandbox)[0]["state"] == "done");
+        let capture = captures(sandbox)[0].clone();
+        assert_eq!(capture["pushed"], capture["commit"], "{imported} {capture}");
+    }
+    assert_eq!(git(&bare, &["branch", "--list", "nugget/import-*"]).lines().count(), 2);
+}

@@ -89,7 +89,7 @@ impl ImportArgs {
         let now = Timestamp::now();
         let units = collect_units(&files, &mut known, &repository, base, now, &mut left_out)?;
 
-        let branch = branch_name(&units, now);
+        let branch = branch_name(brain.root(), &units, now);
         let mut commit = None;
         let mut is_delivered = false;
         if !self.dry_run && !units.is_empty() {

@@ -301,9 +301,12 @@ fn provenance(section: &NoteSection, source: &SourceFile, digest: &str, now: Tim
     Value::Sequence(vec![Value::Mapping(entry)])
 }
 
-/// Names the branch after its content, so that the same import twice makes one branch.
-pub(super) fn branch_name(units: &[ProposedUnit], now: Timestamp) -> String {
+/// Names the branch after its content, so that the same import twice makes one branch; the one of another machine is
+/// another one.
+pub(super) fn branch_name(brain: &Path, units: &[ProposedUnit], now: Timestamp) -> String {
     let mut hasher = blake3::Hasher::new();
+    hasher.update(&system::process::host_name());
+    hasher.update(brain.as_os_str().as_encoded_bytes());
     for unit in units {
         hasher.update(unit.path.as_bytes()).update(unit.digest.as_bytes());
     }
