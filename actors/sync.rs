@@ -21,6 +21,7 @@ use tokio::runtime::Runtime;
 use crate::background::Recurring;
 use crate::batch_window::is_batch;
 use crate::failure::{Failure, FailureClass, error_chain};
+use crate::merge_record::record_merge;
 use crate::pipeline::{self, Findings};
 use crate::proposal::{MergeState, Plan, ProposalInput, Recreation};
 use crate::remote::{RemoteAccess, comment_branch_left_alone, pull_state};
@@ -286,6 +287,10 @@ impl SyncRun<'_> {
         match state {
             PullState::Open => return self.update_open(capture, tip, github_repo, synced).await,
             PullState::Merged => {
+                if let Some(commit) = pushed_commit(capture) {
+                    record_merge(self.repository, self.queue, capture, commit, Timestamp::now())
+                        .map_err(|error| Failure::retryable(error_chain(&error)))?;
+                }
                 synced.deleted += usize::from(self.delete_branch(capture)?);
                 synced.merged.push(capture.id);
             }
@@ -312,9 +317,16 @@ impl SyncRun<'_> {
             return Ok(true);
         }
         Ok(match self.planned(capture)? {
-            Some((_, plan)) => plan.merge_state(self.repository, tip)? == MergeState::AlreadyMerged,
+            Some((_, plan)) => self.merge_state(&plan, commit, tip)? == MergeState::AlreadyMerged,
             None => self.repository.is_commit_merged(commit, tip)?,
         })
+    }
+
+    /// How a plan stands to the default branch. What was merged by hand may have been renamed or removed since.
+    fn merge_state(&self, plan: &Plan, commit: CommitId, tip: CommitId) -> Result<MergeState, Failure> {
+        let state = plan.merge_state(self.repository, tip)?;
+        let is_merged = state == MergeState::Independent && self.repository.is_commit_merged(commit, tip)?;
+        Ok(if is_merged { MergeState::AlreadyMerged } else { state })
     }
 
     /// The findings and the plan of a capture's branch, if they are kept.
@@ -340,7 +352,7 @@ impl SyncRun<'_> {
         let (Some(commit), Some((found, plan))) = (pushed_commit(capture), self.planned(capture)?) else {
             return Ok(());
         };
-        let state = plan.merge_state(self.repository, tip)?;
+        let state = self.merge_state(&plan, commit, tip)?;
         if state == MergeState::Independent {
             return Ok(());
         }
