@@ -82,7 +82,7 @@ pub use facts::{Fact, Facts};
 pub use health::ActorReport;
 pub use indexing::RefreshProgress;
 pub use mailbox::AskError;
-pub use merge_record::{MergeOutcome, is_merged, merge_outcome};
+pub use merge_record::{MergeOutcome, merge_outcome};
 pub use model_rerank::ModelReranker;
 pub use proposal::preview_unit_files;
 pub use remote::{DeliverySettings, find_credentials, github_host, token_credentials};

@@ -22,20 +22,6 @@ pub struct MergeOutcome {
     pub left_out: Vec<String>,
 }
 
-/// Whether the default branch, here or at the remote, has a capture's commit, or what it changes.
-///
-/// # Errors
-/// When the repository cannot be read.
-pub fn is_merged(repository: &Repository, commit: CommitId) -> Result<bool, git::Error> {
-    let default = repository.default_branch()?;
-    for tip in [default.local, default.remote].into_iter().flatten() {
-        if repository.is_commit_merged(commit, tip)? {
-            return Ok(true);
-        }
-    }
-    Ok(false)
-}
-
 /// Compares what the default branch has of a merged branch with what was decided.
 ///
 /// # Errors
@@ -54,11 +40,11 @@ pub fn merge_outcome(
     let mut outcome = MergeOutcome::default();
     let files = repository.merged_files(commit)?;
     // A merge at the remote may be known before its commits are fetched.
-    if !files.iter().any(|file| file.is_merged) && !is_merged(repository, commit)? {
+    if !files.iter().any(|file| file.is_merged) && repository.merged_among([commit], None)?.is_empty() {
         return Ok(outcome);
     }
     for file in files {
-        if !file.is_merged && !is_decided(&file.path) {
+        if file.is_left_out && !is_decided(&file.path) {
             outcome.left_out.push(file.path);
         } else if file.is_merged && rejected().any(|decided| decided.path == file.path) {
             outcome.rejected_in_it.push(file.path);
@@ -110,16 +96,19 @@ pub(crate) fn record_merged(
     queue: &Queue,
     now: Timestamp,
 ) -> Result<(), ReviewError> {
+    let mut captures = Vec::new();
     for capture in queue.undecided(CAPTURES_MAX)? {
         let (Some(branch), Some(recorded)) = (&capture.branch, &capture.commit) else { continue };
-        let commit = match repository.tip(branch)? {
+        let commit: CommitId = match repository.tip(branch)? {
             Some(tip) => tip,
             None => recorded.parse().map_err(git::Error::from)?,
         };
-        if is_merged(repository, commit)? {
-            record_merge(repository, queue, &capture, commit, now)?;
-            queue.set_pull_state(capture.id, Some(recorded), PullState::Merged)?;
-        }
+        captures.push((capture, commit));
+    }
+    let merged = repository.merged_among(captures.iter().map(|(_, commit)| *commit), None)?;
+    for (capture, commit) in captures.into_iter().filter(|(_, commit)| merged.contains(commit)) {
+        record_merge(repository, queue, &capture, commit, now)?;
+        queue.set_pull_state(capture.id, capture.commit.as_deref(), PullState::Merged)?;
     }
     Ok(())
 }

@@ -371,10 +371,13 @@ fn bring_up_to_date(
         return Ok(tip);
     }
     let (mut files, mut removes) = (Vec::new(), Vec::new());
+    // Also under another path, or removed again.
+    let mut merged = repository.merged_files(tip)?;
+    merged.retain(|file| file.is_merged);
     let (dropped, kept): (Vec<_>, Vec<_>) =
         changes.into_iter().partition(|file| rejected.contains(&file.path));
     let dropped = new_units(&dropped);
-    for file in kept {
+    for file in kept.into_iter().filter(|file| !merged.iter().any(|merged| merged.path == file.path)) {
         let Some(file) = without_links(file, &dropped) else { continue };
         let current = repository.read_at(base, &file.path)?;
         match combine(repository, Some(lock), &file, current.as_deref()) {

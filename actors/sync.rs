@@ -6,9 +6,10 @@
 //! at the commit that it has recorded for them; it changes the work tree only by a fast-forward that loses
 //! nothing.
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use git::{CommitId, FastForward, Lock, Repository};
@@ -175,7 +176,7 @@ fn run(
         has_new_commits: fetched.moved,
         ..SyncReport::default()
     };
-    let run = SyncRun { repository, access: &access, queue };
+    let run = SyncRun { repository, access: &access, queue, merged: OnceLock::new() };
     if let Err(failure) = run.act_on_fetch(&runtime, &mut synced) {
         tracing::warn!(error = failure.message, "a sync was not completed");
         synced.error = Some(failure.message);
@@ -188,6 +189,8 @@ struct SyncRun<'a> {
     repository: &'a Repository,
     access: &'a RemoteAccess,
     queue: &'a dyn Ledger,
+    /// The commits of captures that the remote's default branch has, or what they change. Found at once for all.
+    merged: OnceLock<HashSet<CommitId>>,
 }
 
 impl SyncRun<'_> {
@@ -318,14 +321,24 @@ impl SyncRun<'_> {
         }
         Ok(match self.planned(capture)? {
             Some((_, plan)) => self.merge_state(&plan, commit, tip)? == MergeState::AlreadyMerged,
-            None => self.repository.is_commit_merged(commit, tip)?,
+            None => self.is_commit_merged(commit, tip)?,
         })
+    }
+
+    fn is_commit_merged(&self, commit: CommitId, tip: CommitId) -> Result<bool, Failure> {
+        if let Some(merged) = self.merged.get() {
+            return Ok(merged.contains(&commit));
+        }
+        let awaiting = self.queue.awaiting_decision()?;
+        let commits = awaiting.iter().filter_map(pushed_commit).chain([commit]);
+        let merged = self.repository.merged_among(commits, Some(tip))?;
+        Ok(self.merged.get_or_init(|| merged).contains(&commit))
     }
 
     /// How a plan stands to the default branch. What was merged by hand may have been renamed or removed since.
     fn merge_state(&self, plan: &Plan, commit: CommitId, tip: CommitId) -> Result<MergeState, Failure> {
         let state = plan.merge_state(self.repository, tip)?;
-        let is_merged = state == MergeState::Independent && self.repository.is_commit_merged(commit, tip)?;
+        let is_merged = state == MergeState::Independent && self.is_commit_merged(commit, tip)?;
         Ok(if is_merged { MergeState::AlreadyMerged } else { state })
     }
 
@@ -381,7 +394,7 @@ impl SyncRun<'_> {
                 github.close_pull(slug, number).await?;
                 failpoint::here!("sync-after-close");
                 synced.deleted += usize::from(self.delete_branch(capture)?);
-                self.queue.set_pull_state(capture.id, capture.commit.as_deref(), PullState::Closed)?;
+                self.queue.set_pull_state(capture.id, capture.commit.as_deref(), PullState::Merged)?;
                 synced.empty.push(capture.id);
             }
             (_, true) => {

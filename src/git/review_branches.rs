@@ -1,6 +1,6 @@
 //! nugget's branches that wait for review, and what became of those that were merged.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 
 use jiff::Timestamp;
 use knowledge::{is_edited_copy, is_same_unit, text};
@@ -37,7 +37,12 @@ pub struct MergedFile {
     pub path: String,
     /// Whether the default branch has got what the branch does to it.
     pub is_merged: bool,
+    /// Whether the merge of the branch has left it out, as far as that can be told.
+    pub is_left_out: bool,
 }
+
+/// The size of the object cache: the same trees are read again for each branch.
+const OBJECT_CACHE_BYTES: usize = 4 << 20;
 
 impl Repository {
     /// nugget's local branches that are not merged, oldest first.
@@ -45,7 +50,8 @@ impl Repository {
     /// # Errors
     /// Those of [`default_branch`](Self::default_branch), and when history cannot be read.
     pub fn pending_branches(&self) -> Result<Vec<PendingBranch>, Error> {
-        let git = self.git()?;
+        let mut git = self.git()?;
+        git.object_cache_size_if_unset(OBJECT_CACHE_BYTES);
         let default = self.default_branch_of(&git)?;
         let mut pending = Vec::new();
         let mut since = Since::default();
@@ -84,15 +90,30 @@ impl Repository {
         Ok(Standing::find(&git, &self.default_branch_of(&git)?, commit, &mut Since::default())?.is_merged)
     }
 
-    /// [`is_merged`](Self::is_merged) of a branch by its last commit, which need not be a branch here, into `tip` alone.
-    /// `false` if the repository lacks it.
+    /// Those of these commits that are merged as [`is_merged`](Self::is_merged) says it of a branch, which need not be here
+    /// any more: into `tip` alone or, with `None`, into the default branch. Not those that the repository lacks.
     ///
     /// # Errors
-    /// When history cannot be read.
-    pub fn is_commit_merged(&self, commit: CommitId, tip: CommitId) -> Result<bool, Error> {
-        let git = self.git()?;
-        let into = Branch { name: String::new(), tip, local: None, remote: Some(tip) };
-        Ok(git.has_object(commit.0) && Standing::find(&git, &into, commit, &mut Since::default())?.is_merged)
+    /// Those of [`default_branch`](Self::default_branch), and when history cannot be read.
+    pub fn merged_among(
+        &self,
+        commits: impl IntoIterator<Item = CommitId>,
+        tip: Option<CommitId>,
+    ) -> Result<HashSet<CommitId>, Error> {
+        let mut git = self.git()?;
+        git.object_cache_size_if_unset(OBJECT_CACHE_BYTES);
+        let into = match tip {
+            Some(tip) => Branch { name: String::new(), tip, local: None, remote: Some(tip) },
+            None => self.default_branch_of(&git)?,
+        };
+        let mut since = Since::default();
+        let mut merged = HashSet::new();
+        for commit in commits {
+            if git.has_object(commit.0) && Standing::find(&git, &into, commit, &mut since)?.is_merged {
+                merged.insert(commit);
+            }
+        }
+        Ok(merged)
     }
 
     /// What the default branch has got of a branch by its last commit, which need not be a branch here: after a merge that
@@ -261,19 +282,27 @@ impl Standing {
         let removed = removed_files(git, base, commit)?;
         let base = base.filter(|base| git.has_object(base.0));
         let tree_before = base.map(|base| tree_of(git, base)).transpose()?;
-        let paths = changed.iter().chain(&removed).map(|file| &file.path);
-        let mut standing = Self {
-            files: paths.map(|path| MergedFile { path: path.clone(), is_merged: false }).collect(),
-            ..Self::default()
-        };
+        let mut standing = Self::default();
+        for file in &changed {
+            let before = tree_before.as_ref().map(|before| entry(before, &file.path)).transpose()?;
+            // What became of an edit after a squash is not known: others may have edited the file as well.
+            let is_left_out = before.flatten().is_none();
+            standing.files.push(MergedFile { path: file.path.clone(), is_merged: false, is_left_out });
+        }
+        for file in &removed {
+            let path = file.path.clone();
+            standing.files.push(MergedFile { path, is_merged: false, is_left_out: false });
+        }
         for tip in tips(default) {
             let tree = tree_of(git, tip)?;
             let mut has_all = !standing.files.is_empty();
             for (file, at) in changed.iter().zip(0..) {
                 let before = tree_before.as_ref().map(|before| entry(before, &file.path)).transpose()?;
                 let is_edit = before.flatten().is_some();
+                let found = entry(&tree, &file.path)?;
+                standing.files[at].is_left_out &= found.is_none();
                 let original = || whereabouts::text(git, commit, &file.path, file.id);
-                let is_there = match entry(&tree, &file.path)? {
+                let is_there = match found {
                     Some(found) if found.object_id() == file.id => true,
                     // Merged with an edit, unless another unit of the same name is there.
                     Some(found) if is_single && !is_edit => {
@@ -294,6 +323,7 @@ impl Standing {
                     standing.elsewhere.insert(file.path.clone());
                 }
                 standing.files[at].is_merged |= is_there || is_elsewhere;
+                standing.files[at].is_left_out &= !is_elsewhere;
                 has_all &= is_there || is_elsewhere;
             }
             for (file, at) in removed.iter().zip(changed.len()..) {
@@ -366,7 +396,7 @@ fn files_of_merge(
         let found = git.find_commit(of.0).during(|| format!("read commit {of}"))?;
         Ok(found.parent_ids().next().map(|parent| CommitId(parent.detach())))
     };
-    let merged = |file: File, is_merged| MergedFile { path: file.path, is_merged };
+    let merged = |file: File, is_merged| MergedFile { path: file.path, is_merged, is_left_out: !is_merged };
     let oldest = line.last().map(|oldest| parent(*oldest)).transpose()?.flatten();
     if line.is_empty() || oldest == Some(commit) {
         // The default branch was moved forward to the commit.
@@ -424,7 +454,7 @@ fn first_parents(
     let walking = || format!("walk the history of {commit}");
     let hidden = hidden.into_iter().map(|tip| tip.0);
     let walk = git.rev_walk([commit.0]).with_hidden(hidden).all().during(walking)?;
-    let own: std::collections::HashSet<_> =
+    let own: HashSet<_> =
         walk.map(|info| info.map(|info| info.id)).collect::<Result<_, _>>().during(walking)?;
     let mut line = Vec::new();
     let mut next = Some(commit.0);

@@ -14,8 +14,10 @@ use crate::types::CommitId;
 /// ask for it.
 #[derive(Default)]
 pub(crate) struct Since {
-    /// The files that a commit has and its first parent has not.
+    /// The content of the files that a commit has and its first parent has not.
     brought: HashMap<ObjectId, Rc<Vec<ObjectId>>>,
+    /// The content of the files that a branch's start, a tip and another commit stand for; see [`contents`](Self::contents).
+    contents: HashMap<[CommitId; 3], Rc<HashSet<ObjectId>>>,
     /// The files of a later commit at paths that an earlier one does not have.
     new: HashMap<(CommitId, CommitId), Rc<Vec<File>>>,
     /// The ids of units, by content and path.
@@ -38,7 +40,11 @@ impl Since {
         base: CommitId,
         tip: CommitId,
         without: CommitId,
-    ) -> Result<HashSet<ObjectId>, Error> {
+    ) -> Result<Rc<HashSet<ObjectId>>, Error> {
+        let key = [base, tip, without];
+        if let Some(known) = self.contents.get(&key) {
+            return Ok(Rc::clone(known));
+        }
         let walking = || format!("walk the history of {tip}");
         let walk = git.rev_walk([tip.0]).with_hidden([base.0, without.0]).all().during(walking)?;
         let mut contents = HashSet::new();
@@ -59,6 +65,8 @@ impl Since {
             };
             contents.extend(brought.iter().copied());
         }
+        let contents = Rc::new(contents);
+        self.contents.insert(key, Rc::clone(&contents));
         Ok(contents)
     }
 

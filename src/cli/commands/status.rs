@@ -13,6 +13,7 @@ use actors::index_progress::{self, IndexProgress};
 use actors::sweep::{SWEEP_REPORT, SweepReport};
 use actors::{WORKER_REPORT, WorkerReport};
 use brain::{Brain, Config, Files as _, StatePaths};
+use git::CommitId;
 use index::IndexStatus;
 use jiff::{SignedDuration, Timestamp};
 use knowledge::name::file_stem;
@@ -185,40 +186,38 @@ struct Review {
 
 impl Review {
     /// The review of a capture, without what waits; `None` if git cannot tell. `is_own` tells the files of the capture where
-    /// several share a branch; `is_ended` that the branch is another one of that name by now.
+    /// several share a branch; `is_ended` that the branch is another one of that name by now; `merged_at` the commit at
+    /// which it is merged without that being recorded.
     fn read(
         repository: &git::Repository,
         capture: &Capture,
         decisions: &[FileDecision],
         is_own: impl Fn(&str) -> bool,
         is_ended: bool,
+        merged_at: Option<CommitId>,
     ) -> Option<Self> {
         let branch = capture.branch.clone()?;
         let decided_as = if is_ended { ended_branch(&branch, capture.id) } else { branch.clone() };
         let own = || decisions.iter().filter(|file| file.branch == decided_as && is_own(&file.path));
         let merged = own().filter(|file| file.decision == Decision::Merged).count();
         let mut rejected = own().filter(|file| matches!(file.decision, Decision::Rejected { .. })).count();
-        let is_recorded = is_ended || capture.pull_state == Some(PullState::Merged);
-        let tip = repository.tip(&branch).ok()?;
-        let commit = tip.or_else(|| capture.commit.as_deref()?.parse().ok());
-        let commit = commit.filter(|_| !is_recorded);
-        let is_merged = commit.map(|commit| actors::is_merged(repository, commit)).transpose();
-        let state = match (capture.pull_state, is_merged) {
-            (Some(PullState::Closed), _) if is_ended => ReviewState::Closed,
-            _ if is_recorded => ReviewState::Merged,
-            (_, Ok(Some(true))) => {
-                let outcome =
-                    actors::merge_outcome(repository, decisions, &branch, commit?).unwrap_or_default();
-                let count = |paths: &[String]| paths.iter().filter(|path| is_own(path)).count();
-                rejected += count(&outcome.left_out);
-                rejected = rejected.saturating_sub(count(&outcome.rejected_in_it));
-                ReviewState::Merged
-            }
-            (Some(PullState::Closed), _) => ReviewState::Closed,
-            (Some(_), _) => ReviewState::Waiting,
-            (None, Err(_)) => return None,
-            (None, Ok(_)) if tip.is_some() => ReviewState::Waiting,
-            (None, Ok(_)) => ReviewState::Gone,
+        if let Some(commit) = merged_at {
+            let outcome = actors::merge_outcome(repository, decisions, &branch, commit).unwrap_or_default();
+            let count = |paths: &[String]| paths.iter().filter(|path| is_own(path)).count();
+            rejected += count(&outcome.left_out);
+            rejected = rejected.saturating_sub(count(&outcome.rejected_in_it));
+        }
+        let state = match capture.pull_state {
+            _ if merged_at.is_some() => ReviewState::Merged,
+            Some(PullState::Merged) => ReviewState::Merged,
+            Some(PullState::Closed) => ReviewState::Closed,
+            Some(PullState::Open) => ReviewState::Waiting,
+            None if is_ended => ReviewState::Merged,
+            None => match repository.tip(&branch) {
+                Ok(Some(_)) => ReviewState::Waiting,
+                Ok(None) => ReviewState::Gone,
+                Err(_) => return None,
+            },
         };
         Some(Self { capture: capture.id, branch, state, titles: Vec::new(), put_off: 0, merged, rejected })
     }
@@ -245,6 +244,17 @@ enum ReviewState {
     Closed,
     /// The branch was deleted without a merge.
     Gone,
+}
+
+/// The commit of a capture's branch of which it is to be found out whether it is merged, as that is not recorded. A branch
+/// that was closed is only looked at while it exists.
+fn commit_to_look_for(repository: &git::Repository, capture: &Capture) -> Option<CommitId> {
+    let tip = repository.tip(capture.branch.as_deref()?).ok()?;
+    match capture.pull_state {
+        Some(PullState::Merged) => None,
+        Some(PullState::Closed) => tip,
+        Some(PullState::Open) | None => tip.or_else(|| capture.commit.as_deref()?.parse().ok()),
+    }
 }
 
 impl Status {
@@ -365,15 +375,27 @@ impl Status {
         let Ok(repository) = open_repository(brain) else { return };
         let decisions = queue.and_then(|queue| queue.decisions().ok()).unwrap_or_default();
         let is_done = |capture: &&Capture| capture.state == State::Done && capture.branch.is_some();
-        let review = |capture: &Capture| {
+        let commits: Vec<Option<CommitId>> = self
+            .captures
+            .iter()
+            .map(|capture| is_done(&capture).then(|| commit_to_look_for(&repository, capture)).flatten())
+            .collect();
+        let merged = repository.merged_among(commits.iter().copied().flatten(), None).ok();
+        let review = |(capture, commit): (&Capture, &Option<CommitId>)| {
             let owners = queue?.captures_of_units(capture.branch.as_deref()?).ok()?;
             let is_own = |path: &str| owners.get(file_stem(path)).is_none_or(|owner| owner.id == capture.id);
             // Notes of agents are written to a branch of the same name again once it is merged.
             let is_ended = capture.origin == queue::ORIGIN_NOTES
                 && self.captures.iter().any(|later| later.id > capture.id && later.branch == capture.branch);
-            Review::read(&repository, capture, &decisions, is_own, is_ended)
+            let commit = commit.filter(|_| !is_ended);
+            let is_merged =
+                commit.is_some_and(|commit| merged.as_ref().is_some_and(|merged| merged.contains(&commit)));
+            let is_known = merged.is_some() || capture.pull_state.is_some();
+            let merged_at = commit.filter(|_| is_merged);
+            is_known.then(|| Review::read(&repository, capture, &decisions, is_own, is_ended, merged_at))?
         };
-        self.reviews = self.captures.iter().filter(is_done).filter_map(review).collect();
+        let captures = self.captures.iter().zip(&commits);
+        self.reviews = captures.filter(|(capture, _)| is_done(capture)).filter_map(review).collect();
         for item in crate::waiting::undecided_items(brain, queue).unwrap_or_default() {
             let title = item.title().to_owned();
             let capture = item.capture.as_ref().map_or(0, |capture| capture.id);
