@@ -16,7 +16,8 @@ use notes::{FileChange, Notebook};
 use queue::{Branch, Decision, Queue};
 
 use crate::failure::error_chain;
-use crate::review::{Combined, EDIT_BRANCH_PREFIX, combine, new_units, without_links};
+use crate::review::{Combined, EDIT_BRANCH_PREFIX, combine, new_units, place, without_links};
+use crate::review_remote::present;
 use crate::setup::Setup;
 
 /// The beginning of the name of the branch with what agents wrote; the machine's name follows.
@@ -128,7 +129,7 @@ pub(crate) fn candidates() -> impl Iterator<Item = String> {
 /// When the repository cannot be read.
 pub fn read(setup: &Setup) -> Result<Notebook, NoteError> {
     let repository = setup.repository()?;
-    Ok(NoteStore::default().read(&repository, base(&repository)?)?)
+    Ok(NoteStore::default().read(&repository, present(&repository)?)?)
 }
 
 /// The notes of a brain as they were read last, so that a write reads only what has changed since.
@@ -154,9 +155,9 @@ impl NoteStore {
         // Before anything is written: it fails where there is no git.
         let has_remote = repository.remote()?.is_some();
         // Other writers do not wait for this.
-        self.read(&repository, base(&repository)?)?;
+        self.read(&repository, present(&repository)?)?;
         let lock = Lock::acquire_within(&repository.lock_path()?, LOCK_PATIENCE)?;
-        let base = base(&repository)?;
+        let base = present(&repository)?;
         let mut notebook = self.read(&repository, base)?;
         let done = operation(&mut notebook)?;
         let Files { files, removes } = Files::of(notebook.changes());
@@ -371,10 +372,13 @@ fn bring_up_to_date(
         return Ok(tip);
     }
     let (mut files, mut removes) = (Vec::new(), Vec::new());
+    // Also under another path, or removed again.
+    let mut merged = repository.merged_files(tip)?;
+    merged.retain(|file| file.is_merged);
     let (dropped, kept): (Vec<_>, Vec<_>) =
         changes.into_iter().partition(|file| rejected.contains(&file.path));
     let dropped = new_units(&dropped);
-    for file in kept {
+    for file in kept.into_iter().filter(|file| !merged.iter().any(|merged| merged.path == file.path)) {
         let Some(file) = without_links(file, &dropped) else { continue };
         let current = repository.read_at(base, &file.path)?;
         match combine(repository, Some(lock), &file, current.as_deref()) {
@@ -393,6 +397,8 @@ fn bring_up_to_date(
         match repository.read_at(base, &path)? {
             Some(current) if current == before => removes.push(path),
             Some(_) => return Ok(tip),
+            // Renamed: the review removes it where it is.
+            None if place(repository, branch, &path, false, base)? != path => return Ok(tip),
             None => {}
         }
     }
@@ -427,15 +433,6 @@ fn refuse_rejected(queue: &Queue, files: &[NewFile]) -> Result<(), NoteError> {
         }
     }
     Ok(())
-}
-
-/// The commit that a person builds on: the local default branch, or the remote's if that is ahead of it.
-fn base(repository: &Repository) -> Result<CommitId, git::Error> {
-    let default = repository.default_branch()?;
-    match (default.local, default.remote) {
-        (Some(local), Some(remote)) if !repository.contains(remote, local)? => Ok(local),
-        _ => Ok(default.tip),
-    }
 }
 
 fn is_unit(path: &str) -> bool {

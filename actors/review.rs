@@ -14,6 +14,7 @@ use knowledge::name::file_stem;
 use knowledge::{Document, Unit, UnitId, is_edited_copy, name, text};
 use queue::{Capture, Decision, EvidenceLine, FileDecision, Ledger, PullState, Queue};
 
+use crate::merge_record::record_merged;
 use crate::reflection_message::{REFLECTION_BRANCH_PREFIX, ReflectedFile, reflected_files};
 use crate::remote::DeliverySettings;
 use crate::review_remote::{self, Publishing, ReviewRemote, Summary};
@@ -68,6 +69,8 @@ pub struct Item {
     pub is_gone: bool,
     /// Whether it is a new unit, and the default branch has another one at its path.
     pub is_taken: bool,
+    /// Where the default branch has the file that it changes or removes, if it was renamed there since.
+    pub moved_to: Option<String>,
     /// If it was put off, until when.
     pub later: Option<Timestamp>,
     /// Why a reflection pass proposes it.
@@ -179,8 +182,17 @@ pub fn pending_items(
     let mut items = Vec::new();
     for branch in repository.pending_branches()? {
         let capture = queue.map(|queue| queue.capture_of_branch(&branch.name)).transpose()?.flatten();
-        if !capture.as_ref().is_some_and(is_closed) {
-            items.extend(items_of(repository, branch, capture, &decisions, now, None)?);
+        if capture.as_ref().is_some_and(is_closed) {
+            continue;
+        }
+        // Several captures may share a branch.
+        let owners =
+            queue.map(|queue| queue.captures_of_units(&branch.name)).transpose()?.unwrap_or_default();
+        for mut item in items_of(repository, branch, capture, &decisions, now, None)? {
+            if let Some(owner) = owners.get(item.unit_id()) {
+                item.capture = Some(owner.clone());
+            }
+            items.push(item);
         }
     }
     name_items(&mut items);
@@ -242,11 +254,12 @@ impl Inbox {
     /// When the repository cannot be read.
     pub fn text_to_edit(&self, item: &Item) -> Result<String, ReviewError> {
         let lock = review_remote::lock(&self.repository)?;
-        let tip = self.repository.default_branch()?.tip;
+        let tip = review_remote::present(&self.repository)?;
         let Some(file) = item.files.iter().find(|file| file.path == item.path) else {
             return Ok(item.text.clone());
         };
-        let current = self.repository.read_at(tip, &file.path)?;
+        let path = place(&self.repository, &item.branch, &file.path, file.base.is_none(), tip)?;
+        let current = self.repository.read_at(tip, &path)?;
         Ok(match combine(&self.repository, Some(&lock), file, current.as_deref())? {
             Combined::Result(content) | Combined::Conflict(content) => {
                 String::from_utf8_lossy(&content).into_owned()
@@ -255,14 +268,16 @@ impl Inbox {
         })
     }
 
-    /// Deletes the local branches of nugget that are merged, where there is no remote: with one, a sync does it.
+    /// Deletes the local branches of nugget that are merged, and records what became of them and of those that a person
+    /// has deleted, where there is no remote: with one, a sync does it.
     ///
     /// # Errors
     /// When the repository or the queue cannot be used.
-    pub fn delete_merged_branches(&self) -> Result<usize, ReviewError> {
+    pub fn delete_merged_branches(&self, now: Timestamp) -> Result<usize, ReviewError> {
         if self.settings.enabled && self.repository.remote()?.is_some() {
             return Ok(0);
         }
+        record_merged(&self.repository, &self.queue, now)?;
         let mut deleted = 0;
         for (branch, commit) in self.repository.merged_branches()? {
             // Not a branch that somebody has made under our prefix.
@@ -292,8 +307,9 @@ impl Inbox {
         remote.fetch()?;
         let author = self.repository.user_identity().unwrap_or_default();
         let mut reviewed = Reviewed::default();
+        let mut ids = UnitIds::default();
         for choices in by_branch(choices, |choice| &choice.item.branch) {
-            self.merge_branch(choices, &author, &mut remote, &mut reviewed, now)?;
+            self.merge_branch(choices, &author, &mut ids, &mut remote, &mut reviewed, now)?;
         }
         reviewed.notes.extend(remote.notes());
         Ok(reviewed)
@@ -361,6 +377,7 @@ impl Inbox {
         &self,
         choices: Vec<Choice>,
         author: &git::Identity,
+        ids: &mut UnitIds,
         remote: &mut ReviewRemote<'_>,
         reviewed: &mut Reviewed,
         now: Timestamp,
@@ -373,7 +390,6 @@ impl Inbox {
         let mut removes: Vec<String> = Vec::new();
         let mut merged: Vec<Item> = Vec::new();
         let mut is_edited = false;
-        let known = self.repository.paths_under(target.base, UNITS_FOLDER)?;
         for Choice { item, edited } in choices {
             let Some(item_now) = waiting.iter().find(|other| other.is_same_as(&item)) else {
                 reviewed.left.push((item, NotMerged::NoLongerAsListed));
@@ -383,10 +399,12 @@ impl Inbox {
             let of_item = self.files_to_merge(item_now, edited.clone(), target.base, &lock)?;
             let removes_of_item = self.files_to_remove(item_now, edited.is_some(), target.base)?;
             let (Some(of_item), Some(removes_of_item)) = (of_item, removes_of_item) else {
-                reviewed.left.push((item, NotMerged::Conflict));
+                // The default branch may have changed since the list, also by what was merged just before.
+                let Item { has_conflict, is_gone, is_taken, .. } = *item_now;
+                reviewed.left.push((Item { has_conflict, is_gone, is_taken, ..item }, NotMerged::Conflict));
                 continue;
             };
-            if let Some(path) = self.other_with_id(&of_item, &removes_of_item, target.base, &known)? {
+            if let Some(path) = self.other_with_id(&of_item, &removes_of_item, target.base, ids)? {
                 reviewed.left.push((item, NotMerged::IdTaken(path)));
                 continue;
             }
@@ -468,11 +486,13 @@ impl Inbox {
         if item.action == Action::Removes
             && let Some(content) = edited.take()
         {
-            let edits = self.repository.read_at(base, &item.path)?.is_some();
-            files.push(git::NewFile { path: item.path.clone(), content, edits });
+            let path = place(&self.repository, &item.branch, &item.path, false, base)?;
+            let edits = self.repository.read_at(base, &path)?.is_some();
+            files.push(git::NewFile { path, content, edits });
         }
         for file in &item.files {
-            let current = self.repository.read_at(base, &file.path)?;
+            let place = place(&self.repository, &item.branch, &file.path, file.base.is_none(), base)?;
+            let current = self.repository.read_at(base, &place)?;
             let edited = if file.path == item.path { edited.take() } else { None };
             let content = match edited {
                 Some(content) => {
@@ -491,37 +511,32 @@ impl Inbox {
                     Combined::Conflict(_) => return Ok(None),
                 },
             };
-            files.push(git::NewFile { path: file.path.clone(), content, edits: current.is_some() });
+            files.push(git::NewFile { path: place, content, edits: current.is_some() });
         }
         Ok(Some(files))
     }
 
-    /// The path of a file of a commit, of which `known` are the paths, with the id of one that is added, unless that is
-    /// removed.
+    /// The path of a file of a commit with the id of one that is added, unless that is removed.
     fn other_with_id(
         &self,
         files: &[git::NewFile],
         removes: &[String],
         base: CommitId,
-        known: &[String],
+        ids: &mut UnitIds,
     ) -> Result<Option<String>, ReviewError> {
         let added: Vec<(&String, UnitId)> = files
             .iter()
             .filter(|file| !file.edits)
-            .filter_map(|file| Some((&file.path, parse(&file.content)?.unit(&file.path).ok()?.id)))
+            .filter_map(|file| Some((&file.path, unit_id(&file.path, &file.content)?)))
             .collect();
-        // The ids of nearly all units are the names of their files.
-        for path in known {
-            let is_same = |(added, id): &&(&String, UnitId)| *added != path && file_stem(path) == id.as_str();
-            if let Some((_, id)) = added.iter().find(is_same)
-                && !removes.contains(path)
-                && let Some(content) = self.repository.read_at(base, path)?
-                && parse(&content).and_then(|other| other.unit(path).ok()).is_some_and(|unit| unit.id == *id)
-            {
-                return Ok(Some(path.clone()));
-            }
+        if added.is_empty() {
+            return Ok(None);
         }
-        Ok(None)
+        let known = ids.at(&self.repository, base)?;
+        let is_other = |path: &String, id: &UnitId| {
+            !removes.contains(path) && added.iter().any(|(added, of)| *added != path && of == id)
+        };
+        Ok(known.iter().find(|(path, id)| is_other(path, id)).map(|(path, _)| path.clone()))
     }
 
     /// The files that the merge of an item removes; `None` if the default branch has changed one since. With an edit of
@@ -537,10 +552,11 @@ impl Inbox {
             if is_edited && *path == item.path {
                 continue;
             }
-            match self.repository.read_at(base, path)? {
+            let path = place(&self.repository, &item.branch, path, false, base)?;
+            match self.repository.read_at(base, &path)? {
                 Some(content) if content != *before && is_edited => {}
                 Some(content) if content != *before => return Ok(None),
-                Some(_) => removes.push(path.clone()),
+                Some(_) => removes.push(path),
                 None => {}
             }
         }
@@ -696,6 +712,64 @@ fn by_branch<T>(things: Vec<T>, branch: impl Fn(&T) -> &String) -> Vec<Vec<T>> {
     groups
 }
 
+/// The ids of the units of a commit by the paths of their files. Of a later commit only what differs is read.
+#[derive(Default)]
+struct UnitIds {
+    commit: Option<CommitId>,
+    by_path: BTreeMap<String, UnitId>,
+}
+
+impl UnitIds {
+    fn at(
+        &mut self,
+        repository: &Repository,
+        commit: CommitId,
+    ) -> Result<&BTreeMap<String, UnitId>, ReviewError> {
+        match self.commit {
+            None => {
+                for (path, content) in repository.files_under(commit, UNITS_FOLDER)? {
+                    self.read(path, Some(&content));
+                }
+            }
+            Some(known) => {
+                for path in repository.paths_between(known, commit, UNITS_FOLDER)? {
+                    let content = repository.read_at(commit, &path)?;
+                    self.read(path, content.as_deref());
+                }
+            }
+        }
+        self.commit = Some(commit);
+        Ok(&self.by_path)
+    }
+
+    fn read(&mut self, path: String, content: Option<&[u8]>) {
+        match content.and_then(|content| unit_id(&path, content)) {
+            Some(id) => drop(self.by_path.insert(path, id)),
+            None => drop(self.by_path.remove(&path)),
+        }
+    }
+}
+
+/// The id of the unit that a file is.
+fn unit_id(path: &str, content: &[u8]) -> Option<UnitId> {
+    Some(parse(content)?.unit(path).ok()?.id)
+}
+
+/// The path at which a commit of the default branch has a file that a branch changes or removes: another one if it was
+/// renamed there since.
+pub(crate) fn place(
+    repository: &Repository,
+    branch: &str,
+    path: &str,
+    is_new: bool,
+    at: CommitId,
+) -> Result<String, git::Error> {
+    if is_new || repository.read_at(at, path)?.is_some() {
+        return Ok(path.to_owned());
+    }
+    Ok(repository.renamed_since(branch, path, at)?.unwrap_or_else(|| path.to_owned()))
+}
+
 /// Where a file is written that a person has edited to keep it beside the default branch's unit of the same path: under
 /// its new id. `None` if both are the same unit.
 fn path_beside(file: &BranchFile, ours: &[u8], edited: &[u8]) -> Option<String> {
@@ -791,11 +865,12 @@ fn items_of(
     now: Timestamp,
     lock: Option<&Lock>,
 ) -> Result<Vec<Item>, ReviewError> {
-    let tip = repository.default_branch()?.tip;
+    let tip = review_remote::present(repository)?;
     let mut open: Vec<(BranchFile, Vec<u8>, bool)> = Vec::new();
     let (undecided, decided): (Vec<BranchFile>, Vec<BranchFile>) = repository
         .branch_changes(&branch.name)?
         .into_iter()
+        .filter(|file| !branch.merged.contains(&file.path))
         .partition(|file| !decisions.is_decided(&branch.name, &file.path));
     let rejected: Vec<BranchFile> =
         decided.into_iter().filter(|file| decisions.is_rejected(&branch.name, &file.path)).collect();
@@ -803,7 +878,8 @@ fn items_of(
     let rejected = new_units(&rejected);
     for file in undecided {
         let Some(file) = without_links(file, &rejected) else { continue };
-        let current = repository.read_at(tip, &file.path)?;
+        let place = place(repository, &branch.name, &file.path, file.base.is_none(), tip)?;
+        let current = repository.read_at(tip, &place)?;
         match combine(repository, lock, &file, current.as_deref())? {
             Combined::AlreadyThere => {}
             Combined::Result(content) => open.push((file, content, false)),
@@ -837,6 +913,7 @@ fn items_of(
         has_conflict: false,
         is_gone: false,
         is_taken: false,
+        moved_to: None,
         later: put_off(decisions, &branch.name, path, now),
         reasons: reflected.get(path).map(|file| file.reasons.clone()).unwrap_or_default(),
         files: Vec::new(),
@@ -863,16 +940,22 @@ fn items_of(
             Some(_) => Action::Completes,
         };
         let undecided = item(action, &file.path, &content);
-        let is_gone = has_conflict && repository.read_at(tip, &file.path)?.is_none();
+        let place = place(repository, &branch.name, &file.path, file.base.is_none(), tip)?;
+        let is_gone = has_conflict && repository.read_at(tip, &place)?.is_none();
         let is_taken = has_conflict && file.base.is_none();
-        items.push(Item { has_conflict, is_gone, is_taken, files: vec![file], ..undecided });
+        let moved_to = Some(place).filter(|place| *place != file.path);
+        items.push(Item { has_conflict, is_gone, is_taken, moved_to, files: vec![file], ..undecided });
     }
     for (path, base) in repository.branch_removals(&branch.name)? {
-        let is_decided = decisions.is_decided(&branch.name, &path);
-        let Some(content) = repository.read_at(tip, &path)?.filter(|_| !is_decided) else { continue };
+        if decisions.is_decided(&branch.name, &path) {
+            continue;
+        }
+        let place = place(repository, &branch.name, &path, false, tip)?;
+        let Some(content) = repository.read_at(tip, &place)? else { continue };
         let has_conflict = content != base;
         let undecided = item(Action::Removes, &path, &content);
-        items.push(Item { has_conflict, removals: vec![(path, base)], ..undecided });
+        let moved_to = Some(place).filter(|place| *place != path);
+        items.push(Item { has_conflict, moved_to, removals: vec![(path, base)], ..undecided });
     }
     for (file, by, id, has_conflict) in retired {
         if let Some(item) = items.iter_mut().find(|item| item.action == Action::Adds && item.unit_id() == by)

@@ -140,6 +140,16 @@ pub(crate) fn lock(repository: &Repository) -> Result<Lock, git::Error> {
     Lock::acquire_within(&repository.lock_path()?, LOCK_PATIENCE)
 }
 
+/// The commit that a merge is built on: the local default branch, or the remote's if that is ahead of it.
+pub(crate) fn present(repository: &Repository) -> Result<CommitId, git::Error> {
+    let default = repository.default_branch()?;
+    match (default.local, default.remote) {
+        (Some(local), Some(remote)) if repository.contains(remote, local)? => Ok(remote),
+        (Some(local), _) => Ok(local),
+        (None, _) => Ok(default.tip),
+    }
+}
+
 /// Deletes a local branch, unless it is checked out or has moved.
 pub(crate) fn delete_local(
     repository: &Repository,

@@ -6,9 +6,10 @@
 //! at the commit that it has recorded for them; it changes the work tree only by a fast-forward that loses
 //! nothing.
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use git::{CommitId, FastForward, Lock, Repository};
@@ -21,6 +22,7 @@ use tokio::runtime::Runtime;
 use crate::background::Recurring;
 use crate::batch_window::is_batch;
 use crate::failure::{Failure, FailureClass, error_chain};
+use crate::merge_record::record_merge;
 use crate::other_machines::{Followed, follow_all};
 use crate::pipeline::{self, Findings};
 use crate::proposal::{MergeState, Plan, ProposalInput, Recreation};
@@ -198,7 +200,8 @@ fn run(
         has_new_commits: fetched.moved,
         ..SyncReport::default()
     };
-    let run = SyncRun { repository, access: &access, queue, is_server: setup.is_server };
+    let run =
+        SyncRun { repository, access: &access, queue, is_server: setup.is_server, merged: OnceLock::new() };
     if let Err(failure) = run.act_on_fetch(&runtime, &mut synced) {
         tracing::warn!(error = failure.message, "a sync was not completed");
         synced.error = Some(failure.message);
@@ -212,6 +215,8 @@ struct SyncRun<'a> {
     access: &'a RemoteAccess,
     queue: &'a dyn Ledger,
     is_server: bool,
+    /// The commits of captures that the remote's default branch has, or what they change. Found at once for all.
+    merged: OnceLock<HashSet<CommitId>>,
 }
 
 impl SyncRun<'_> {
@@ -316,6 +321,10 @@ impl SyncRun<'_> {
         match state {
             PullState::Open => return self.update_open(capture, tip, github_repo, synced).await,
             PullState::Merged => {
+                if let Some(commit) = pushed_commit(capture) {
+                    record_merge(self.repository, self.queue, capture, commit, Timestamp::now())
+                        .map_err(|error| Failure::retryable(error_chain(&error)))?;
+                }
                 synced.deleted += usize::from(self.delete_branch(capture, tip)?);
                 synced.merged.push(capture.id);
             }
@@ -342,9 +351,26 @@ impl SyncRun<'_> {
             return Ok(true);
         }
         Ok(match self.planned(capture)? {
-            Some((_, plan)) => plan.merge_state(self.repository, tip)? == MergeState::AlreadyMerged,
-            None => self.repository.is_commit_merged(commit, tip)?,
+            Some((_, plan)) => self.merge_state(&plan, commit, tip)? == MergeState::AlreadyMerged,
+            None => self.is_commit_merged(commit, tip)?,
         })
+    }
+
+    fn is_commit_merged(&self, commit: CommitId, tip: CommitId) -> Result<bool, Failure> {
+        if let Some(merged) = self.merged.get() {
+            return Ok(merged.contains(&commit));
+        }
+        let awaiting = self.queue.awaiting_decision()?;
+        let commits = awaiting.iter().filter_map(pushed_commit).chain([commit]);
+        let merged = self.repository.merged_among(commits, Some(tip))?;
+        Ok(self.merged.get_or_init(|| merged).contains(&commit))
+    }
+
+    /// How a plan stands to the default branch. What was merged by hand may have been renamed or removed since.
+    fn merge_state(&self, plan: &Plan, commit: CommitId, tip: CommitId) -> Result<MergeState, Failure> {
+        let state = plan.merge_state(self.repository, tip)?;
+        let is_merged = state == MergeState::Independent && self.is_commit_merged(commit, tip)?;
+        Ok(if is_merged { MergeState::AlreadyMerged } else { state })
     }
 
     /// The findings and the plan of a capture's branch, if they are kept.
@@ -370,7 +396,7 @@ impl SyncRun<'_> {
         let (Some(commit), Some((found, plan))) = (pushed_commit(capture), self.planned(capture)?) else {
             return Ok(());
         };
-        let state = plan.merge_state(self.repository, tip)?;
+        let state = self.merge_state(&plan, commit, tip)?;
         if state == MergeState::Independent {
             return Ok(());
         }
@@ -399,7 +425,7 @@ impl SyncRun<'_> {
                 github.close_pull(slug, number).await?;
                 failpoint::here!("sync-after-close");
                 synced.deleted += usize::from(self.delete_branch(capture, tip)?);
-                self.queue.set_pull_state(capture.id, capture.commit.as_deref(), PullState::Closed)?;
+                self.queue.set_pull_state(capture.id, capture.commit.as_deref(), PullState::Merged)?;
                 synced.empty.push(capture.id);
             }
             (_, true) => {

@@ -13,8 +13,10 @@ use crate::embedding_model::EmbeddingModel;
 use crate::failure::{Failure, error_chain};
 use crate::health::ActorReport;
 use crate::jobs::Jobs;
+use crate::merge_record;
 use crate::notes::NoteError;
 use crate::reflection::{self, Pass, ReflectionError};
+use crate::review_remote::ReviewError;
 use crate::service::{Pace, Parts, Roles, Service, StartError};
 use crate::setup::Setup;
 use crate::sweep::BackgroundSweep;
@@ -154,6 +156,7 @@ impl Worker<'_> {
         self.add_spooled();
         self.queue_undelivered();
         self.queue_unqueued_branches();
+        self.record_merged();
         let mut sweep = BackgroundSweep::default();
         if !self.has_work()? {
             // No work waits for this one: the sweep may find some.
@@ -234,6 +237,21 @@ impl Worker<'_> {
                     "failed to look for branches that are not queued"
                 );
             }
+        }
+    }
+
+    /// Records what a person has merged with git, or left out then, before a session is compared with it. With a remote a
+    /// sync does it.
+    fn record_merged(&self) {
+        let record = || -> Result<(), ReviewError> {
+            let repository = self.setup.repository()?;
+            if self.setup.delivery.enabled && repository.remote()?.is_some() {
+                return Ok(());
+            }
+            merge_record::record_merged(&repository, &self.queue, self.jobs.clock.now())
+        };
+        if let Err(error) = record() {
+            tracing::warn!(error = error_chain(&error), "failed to look for what was merged");
         }
     }
 

@@ -74,6 +74,45 @@ fn captures_of_a_window_share_one_pull_request_with_a_commit_each() {
 }
 
 #[test]
+fn of_a_shared_branch_each_capture_counts_its_own_units() {
+    let api = GithubApi::start();
+    let sandbox = batching(&api);
+    let mut told = Vec::new();
+    for name in NAMES {
+        let transcript = fixture(&format!("transcripts/synthetic/{name}.jsonl"));
+        told.push(sandbox.ok(["capture-session", "--wait", "--transcript", transcript.to_str().unwrap()]));
+    }
+    let captures = captures(&sandbox);
+    let status = sandbox.json(["status", "--json"]);
+    let mut all = 0;
+    for (capture, told) in captures.iter().zip(&told) {
+        let units = capture["units"].as_u64().unwrap() as usize;
+        assert!(told.starts_with(&format!("saved: {units} unit")), "{told}");
+        assert_eq!(told.matches("\n  - ").count(), units.min(5), "{told}");
+        let reviews = status["reviews"].as_array().unwrap();
+        let review = reviews.iter().find(|review| review["capture"] == capture["id"]).unwrap();
+        assert_eq!(review["titles"].as_array().unwrap().len(), units, "{review}");
+        all += units;
+    }
+    assert_eq!(status["to_review"], all);
+    // What is decided of one capture ends that one alone.
+    let first = captures[0]["session_id"].as_str().unwrap();
+    let items = sandbox.json(["review", "--json"])["items"].as_array().unwrap().clone();
+    let of_first = items.iter().filter(|item| item["text"].as_str().unwrap().contains(first));
+    let of_first: Vec<&str> = of_first.map(|item| item["id"].as_str().unwrap()).collect();
+    sandbox.ok(["review", "reject"].into_iter().chain(of_first.iter().copied()));
+    let status = sandbox.json(["status", "--json"]);
+    let states: Vec<&str> = (1..=3)
+        .map(|id| {
+            let mut reviews = status["reviews"].as_array().unwrap().iter();
+            reviews.find(|review| review["capture"] == id).unwrap()["state"].as_str().unwrap()
+        })
+        .collect();
+    assert_eq!(states, ["closed", "waiting", "waiting"]);
+    assert_eq!(status["to_review"], all - of_first.len());
+}
+
+#[test]
 fn what_comes_after_the_merge_gets_the_next_pull_request() {
     for how in [Merge::Commit, Merge::Squash] {
         let api = GithubApi::start();

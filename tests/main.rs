@@ -30,6 +30,7 @@ mod learning;
 mod local_models;
 mod mcp;
 mod memories;
+mod merged_by_hand;
 mod notes;
 mod pictures;
 mod precision;

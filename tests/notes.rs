@@ -314,6 +314,26 @@ fn a_pending_note_is_printed_and_sent_to_no_model() {
 }
 
 #[test]
+fn a_new_note_changes_nothing_about_notes_that_were_reviewed() {
+    let sandbox = Sandbox::with_brain();
+    let mut agent = Agent::start(&sandbox);
+    for title in ["Retry budget", "Pager duty", "Harbour office"] {
+        agent.call("create_note", json!({ "title": title, "content": format!("What is known of {title}.") }));
+    }
+    sandbox.ok(["review"]);
+    sandbox.ok(["review", "reject", "1"]);
+    sandbox.ok(["review", "merge", "--all"]);
+    let reviewed = "3 units: 2 merged, 1 rejected";
+    assert!(sandbox.ok(["status"]).contains(reviewed));
+    agent.call("create_note", json!({ "title": "Tide tables", "content": "They are printed in May." }));
+    let status = sandbox.ok(["status"]);
+    assert!(status.contains(reviewed) && status.contains("1 unit to review"), "{status}");
+    sandbox.ok(["review", "reject", "--all"]);
+    let status = sandbox.ok(["status"]);
+    assert!(status.contains(reviewed) && status.contains("1 unit, rejected"), "{status}");
+}
+
+#[test]
 fn links_of_agents_are_in_both_notes_in_one_commit() {
     let sandbox = Sandbox::with_brain();
     sandbox.ok(["note", "add", "Merged", "--content", "A person wrote it."]);

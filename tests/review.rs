@@ -11,17 +11,17 @@ use crate::support::github_api::GithubApi;
 use crate::support::terminal::InTerminal;
 use crate::support::{Sandbox, fixture, git, wait_until};
 
-const TRANSCRIPT: &str = "transcripts/synthetic/flywheel.jsonl";
+pub(crate) const TRANSCRIPT: &str = "transcripts/synthetic/flywheel.jsonl";
 
 /// A brain without a remote where the three units of one session wait.
-fn with_inbox() -> Sandbox {
+pub(crate) fn with_inbox() -> Sandbox {
     let sandbox = Sandbox::with_brain();
     let capture = sandbox.capture(&fixture(TRANSCRIPT));
     assert_eq!((&capture["state"], &capture["units"]), (&json!("done"), &json!(3)), "{capture}");
     sandbox
 }
 
-fn items(sandbox: &Sandbox) -> Vec<Value> {
+pub(crate) fn items(sandbox: &Sandbox) -> Vec<Value> {
     sandbox.json(["review", "--json"])["items"].as_array().unwrap().clone()
 }
 
@@ -30,19 +30,19 @@ fn ids(sandbox: &Sandbox) -> Vec<String> {
 }
 
 /// Runs a command that must fail with this exit code, and returns what it wrote to stderr.
-fn fails(sandbox: &Sandbox, code: i32, arguments: &[&str]) -> String {
+pub(crate) fn fails(sandbox: &Sandbox, code: i32, arguments: &[&str]) -> String {
     let output = sandbox.run(arguments);
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(code), "{arguments:?}: {stderr}");
     stderr
 }
 
-fn units(folder: &Path) -> Vec<String> {
+pub(crate) fn units(folder: &Path) -> Vec<String> {
     let paths = git(folder, &["ls-tree", "-r", "--name-only", "main", "domains"]);
     paths.lines().filter(|path| path.ends_with(".md")).map(str::to_owned).collect()
 }
 
-fn branches(folder: &Path) -> String {
+pub(crate) fn branches(folder: &Path) -> String {
     git(folder, &["for-each-ref", "--format=%(refname:short)", "refs/heads/nugget"])
 }
 
@@ -503,7 +503,7 @@ fn without_a_token_it_says_what_to_close() {
 }
 
 /// A brain whose remote is a folder, with the three units delivered to it.
-fn with_folder_remote() -> (Sandbox, std::path::PathBuf) {
+pub(crate) fn with_folder_remote() -> (Sandbox, std::path::PathBuf) {
     let mut sandbox = Sandbox::with_brain();
     // The tests sync explicitly, so that each knows when.
     sandbox.variables.push(("NUGGET_SYNC_MINUTES".into(), "0".into()));

@@ -26,7 +26,7 @@ fn two_clones(api: &GithubApi) -> [Sandbox; 2] {
 }
 
 /// Captures a session with a lesson that both machines learn and one of its own.
-fn session(sandbox: &Sandbox, id: &str, own: &str) -> Value {
+pub(crate) fn session(sandbox: &Sandbox, id: &str, own: &str) -> Value {
     let text =
         std::fs::read_to_string(crate::support::fixture(&format!("transcripts/synthetic/{own}.jsonl")))
             .unwrap();

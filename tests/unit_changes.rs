@@ -163,6 +163,61 @@ fn a_removal_of_what_has_changed_since_is_not_merged() {
 }
 
 #[test]
+fn a_change_follows_a_unit_that_was_renamed_since() {
+    let renamed = "domains/coding/patterns/pools.md";
+    for command in ["edit", "rm"] {
+        let sandbox = with_units("sed -i 's/SetLimit(8)/SetLimit(16)/'");
+        let before = sandbox.json(["list", "--json"])["units"].as_array().unwrap().len();
+        sandbox.ok([command, UNIT]);
+        sandbox.git(&["mv", PATH, renamed]);
+        sandbox.git(&["commit", "-qm", "renamed"]);
+        let list = sandbox.ok(["review"]);
+        assert!(list.contains(&format!("your main branch has renamed it: {renamed}")), "{list}");
+        assert!(!list.contains("has removed it since") && list.contains("nugget review merge 1"), "{list}");
+        assert_eq!(items(&sandbox)[0]["renamed_on_main"], renamed);
+        assert!(sandbox.ok(["status"]).contains("to review 1 unit"));
+        sandbox.ok(["review", "merge", "1"]);
+        let left = sandbox.json(["list", "--json"])["units"].as_array().unwrap().len();
+        assert!(!sandbox.brain().join(PATH).exists());
+        match command {
+            "edit" => {
+                let text = fs::read_to_string(sandbox.brain().join(renamed)).unwrap();
+                assert!(text.contains("SetLimit(16)") && left == before, "{left}: {text}");
+            }
+            _ => assert!(!sandbox.brain().join(renamed).exists() && left == before - 1, "{left}"),
+        }
+        assert_eq!(
+            (items(&sandbox).len(), sandbox.git(&["branch", "--list", "nugget/*"])),
+            (0, String::new())
+        );
+        assert_eq!(sandbox.git(&["status", "--porcelain"]), "");
+    }
+}
+
+#[test]
+fn an_edit_of_what_was_removed_with_it_says_so() {
+    let sandbox = with_units("sed -i 's/SetLimit(8)/SetLimit(16)/'");
+    let edited = sandbox.json(["edit", UNIT, "--json"])["branch"].as_str().unwrap().to_owned();
+    let removed = sandbox.json(["rm", UNIT, "--json"])["branch"].as_str().unwrap().to_owned();
+    let merge = |branch: &str| {
+        let items = items(&sandbox);
+        let item = items.iter().find(|item| item["branch"] == branch).unwrap();
+        item["id"].as_str().unwrap().to_owned()
+    };
+    let output = sandbox.run(["review", "merge", &merge(&removed), &merge(&edited)]);
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(
+        printed.contains("\nnot merged: Bounded worker pools in Go: your main branch has removed it since"),
+        "{printed}"
+    );
+    let list = sandbox.ok(["review"]);
+    assert!(
+        list.contains("has removed it since") && list.contains("decide: nugget review edit 1, reject 1"),
+        "{list}"
+    );
+}
+
+#[test]
 fn a_proposed_change_is_delivered_like_a_capture() {
     let sandbox = with_units("sed -i 's/SetLimit(8)/SetLimit(16)/'");
     let remote = sandbox.path().join("remote.git");

@@ -67,6 +67,7 @@ mod reviewers;
 #[cfg(test)]
 mod tests;
 mod types;
+mod whereabouts;
 mod work_tree;
 
 pub use blame::{BlamedLine, blame};
@@ -84,7 +85,7 @@ pub use propose::{Outcome, Proposal, Proposed};
 pub use remote_failure::RemoteFailure;
 pub use remote_url::{Remote, RemoteUrl, display_url};
 pub use repository::{Branch, Init, Repository};
-pub use review_branches::PendingBranch;
+pub use review_branches::{MergedFile, PendingBranch};
 pub use review_snapshot::{ContentState, ReviewSnapshot};
 pub use reviewers::Reviewers;
 pub use types::{BLOB_BYTES_MAX, BRANCH_PREFIX, CommitId, Identity, InvalidCommitId, NewFile};

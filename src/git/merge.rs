@@ -118,13 +118,10 @@ impl Repository {
     /// # Errors
     /// As [`is_merged`](Self::is_merged).
     pub fn merged_branches(&self) -> Result<Vec<(String, CommitId)>, Error> {
-        let mut merged = Vec::new();
-        for (name, commit) in branches(&self.git()?, &format!("refs/heads/{BRANCH_PREFIX}"))? {
-            if self.is_merged(&name)? {
-                merged.push((name, commit));
-            }
-        }
-        Ok(merged)
+        let mut branches = branches(&self.git()?, &format!("refs/heads/{BRANCH_PREFIX}"))?;
+        let merged = self.merged_among(branches.iter().map(|(_, commit)| *commit), None)?;
+        branches.retain(|(_, commit)| merged.contains(commit));
+        Ok(branches)
     }
 
     /// Merges two edits of a text line by line, as `git merge-file` does. `held` proves that the repository's lock is

@@ -205,6 +205,25 @@ impl Repository {
         Ok(paths)
     }
 
+    /// All files of a commit below a folder, as sorted pairs of path and content. A file larger than [`BLOB_BYTES_MAX`] is
+    /// left out.
+    ///
+    /// # Errors
+    /// When the commit cannot be read.
+    pub fn files_under(&self, commit: CommitId, folder: &str) -> Result<Vec<(String, Vec<u8>)>, Error> {
+        let git = self.git()?;
+        let mut files = Vec::new();
+        for path in self.paths_under(commit, folder)? {
+            let Some(id) = blob_id(&git, commit, &path)? else { continue };
+            match read_blob(&git, commit, &path, id) {
+                Ok(content) => files.push((path, content)),
+                Err(error @ Error::TooLarge { .. }) => tracing::warn!(%error, "left a file out"),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(files)
+    }
+
     /// The content of a file in a commit; `None` if there is no file at that path, or a symbolic link, which is
     /// never followed.
     ///
@@ -392,6 +411,7 @@ pub(crate) fn entry<'git>(
 }
 
 /// A file of a tree.
+#[derive(Clone)]
 pub(crate) struct File {
     pub path: String,
     pub id: gix::ObjectId,

@@ -1,13 +1,18 @@
-//! nugget's branches that wait for review.
+//! nugget's branches that wait for review, and what became of those that were merged.
+
+use std::collections::{BTreeSet, HashSet};
 
 use jiff::Timestamp;
-use knowledge::{is_edited_copy, text};
+use knowledge::{is_edited_copy, is_same_unit, text};
 
 use crate::error::{During as _, Error};
 use crate::overlay::differing;
 use crate::references::is_in_use;
-use crate::repository::{Branch, File, Repository, branches, entry, files_beyond, read_blob, tip, tree_of};
+use crate::repository::{
+    Branch, File, Repository, branches, common_ancestor, entry, files_beyond, read_blob, tip, tree_of,
+};
 use crate::types::{BRANCH_PREFIX, CommitId};
+use crate::whereabouts::{self, Since, Wanted};
 
 /// One of nugget's branches that is not merged.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,7 +25,24 @@ pub struct PendingBranch {
     pub time: Timestamp,
     /// The first line of the last commit's message, without hidden characters.
     pub title: String,
+    /// The paths of those of its files that the default branch has under another path, or has had since the branch was
+    /// started: a person has merged them by hand.
+    pub merged: BTreeSet<String>,
 }
+
+/// A file that a branch adds, changes or removes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MergedFile {
+    /// Its path on the branch.
+    pub path: String,
+    /// Whether the default branch has got what the branch does to it.
+    pub is_merged: bool,
+    /// Whether the merge of the branch has left it out, as far as that can be told.
+    pub is_left_out: bool,
+}
+
+/// The size of the object cache: the same trees are read again for each branch.
+const OBJECT_CACHE_BYTES: usize = 4 << 20;
 
 impl Repository {
     /// nugget's local branches that are not merged, oldest first.
@@ -28,11 +50,14 @@ impl Repository {
     /// # Errors
     /// Those of [`default_branch`](Self::default_branch), and when history cannot be read.
     pub fn pending_branches(&self) -> Result<Vec<PendingBranch>, Error> {
-        let git = self.git()?;
+        let mut git = self.git()?;
+        git.object_cache_size_if_unset(OBJECT_CACHE_BYTES);
         let default = self.default_branch_of(&git)?;
         let mut pending = Vec::new();
+        let mut since = Since::default();
         for (name, commit) in branches(&git, &format!("refs/heads/{BRANCH_PREFIX}"))? {
-            if is_merged(&git, &default, commit)? {
+            let standing = Standing::find(&git, &default, commit, &mut since)?;
+            if standing.is_merged {
                 continue;
             }
             let reading = || format!("read commit {commit}");
@@ -44,6 +69,7 @@ impl Repository {
                 commit,
                 time: Timestamp::from_second(seconds).unwrap_or_default(),
                 title: text::one_line(message.trim_start().lines().next().unwrap_or_default(), 200),
+                merged: standing.elsewhere,
             });
         }
         pending.sort_by(|a, b| (a.time, &a.name).cmp(&(b.time, &b.name)));
@@ -52,7 +78,8 @@ impl Repository {
 
     /// True if the default branch, local or remote, contains the branch's commits. Also true after a squash or rebase:
     /// each added file is there, as proposed or, if the branch is one commit, edited ([`is_edited_copy`]); each edited
-    /// file has the branch's content; each removed file is gone.
+    /// file has the branch's content; each removed file is gone. What was there once since the branch was started, or is
+    /// there under another path, counts as well.
     ///
     /// # Errors
     /// [`Error::NoSuchBranch`], those of [`default_branch`](Self::default_branch), and when history
@@ -60,18 +87,70 @@ impl Repository {
     pub fn is_merged(&self, branch: &str) -> Result<bool, Error> {
         let git = self.git()?;
         let commit = local_tip(&git, branch)?;
-        is_merged(&git, &self.default_branch_of(&git)?, commit)
+        Ok(Standing::find(&git, &self.default_branch_of(&git)?, commit, &mut Since::default())?.is_merged)
     }
 
-    /// [`is_merged`](Self::is_merged) of a branch by its last commit, which need not be a branch here, into `tip` alone.
-    /// `false` if the repository lacks it.
+    /// Those of these commits that are merged as [`is_merged`](Self::is_merged) says it of a branch, which need not be here
+    /// any more: into `tip` alone or, with `None`, into the default branch. Not those that the repository lacks.
     ///
     /// # Errors
-    /// When history cannot be read.
-    pub fn is_commit_merged(&self, commit: CommitId, tip: CommitId) -> Result<bool, Error> {
+    /// Those of [`default_branch`](Self::default_branch), and when history cannot be read.
+    pub fn merged_among(
+        &self,
+        commits: impl IntoIterator<Item = CommitId>,
+        tip: Option<CommitId>,
+    ) -> Result<HashSet<CommitId>, Error> {
+        let mut git = self.git()?;
+        git.object_cache_size_if_unset(OBJECT_CACHE_BYTES);
+        let into = match tip {
+            Some(tip) => Branch { name: String::new(), tip, local: None, remote: Some(tip) },
+            None => self.default_branch_of(&git)?,
+        };
+        let mut since = Since::default();
+        let mut merged = HashSet::new();
+        for commit in commits {
+            if git.has_object(commit.0) && Standing::find(&git, &into, commit, &mut since)?.is_merged {
+                merged.insert(commit);
+            }
+        }
+        Ok(merged)
+    }
+
+    /// What the default branch has got of a branch by its last commit, which need not be a branch here: after a merge that
+    /// contains the commit, what that merge has taken. Empty if the repository lacks the commit.
+    ///
+    /// # Errors
+    /// Those of [`default_branch`](Self::default_branch), and when history cannot be read.
+    pub fn merged_files(&self, commit: CommitId) -> Result<Vec<MergedFile>, Error> {
         let git = self.git()?;
-        let into = Branch { name: String::new(), tip, local: None, remote: Some(tip) };
-        Ok(git.has_object(commit.0) && is_merged(&git, &into, commit)?)
+        let default = self.default_branch_of(&git)?;
+        if !git.has_object(commit.0) {
+            return Ok(Vec::new());
+        }
+        let mut since = Since::default();
+        for tip in tips(&default) {
+            if common_ancestor(&git, tip, commit)? == Some(commit) {
+                return files_of_merge(&git, tip, commit, &mut since);
+            }
+        }
+        Ok(Standing::find(&git, &default, commit, &mut since)?.files)
+    }
+
+    /// Where a commit of the default branch has the file that a branch changes or removes at `path`, if it was renamed
+    /// there since the branch was started.
+    ///
+    /// # Errors
+    /// As [`is_merged`](Self::is_merged).
+    pub fn renamed_since(&self, branch: &str, path: &str, at: CommitId) -> Result<Option<String>, Error> {
+        let git = self.git()?;
+        let commit = local_tip(&git, branch)?;
+        let base = fork_point(&git, &self.default_branch_of(&git)?, commit)?;
+        let Some(base) = base.filter(|base| git.has_object(base.0)) else { return Ok(None) };
+        let Some(before) = entry(&tree_of(&git, base)?, path)?.map(|entry| entry.object_id()) else {
+            return Ok(None);
+        };
+        let wanted = Wanted { path, id: before, commit: base };
+        Ok(Since::default().renamed(&git, base, at, &wanted)?.map(|file| file.path))
     }
 
     /// The files that a branch adds or changes since it left the default branch (since its last commit's parent,
@@ -175,53 +254,207 @@ fn local_tip(git: &gix::Repository, branch: &str) -> Result<CommitId, Error> {
         .ok_or_else(|| Error::NoSuchBranch { branch: branch.to_owned() })
 }
 
-fn is_merged(git: &gix::Repository, default: &Branch, commit: CommitId) -> Result<bool, Error> {
-    let unmerged = own_commits(git, default, commit)?;
-    if unmerged.is_empty() {
-        return Ok(true);
-    }
-    // A branch that has grown may have been merged before: what was added to a file since would count as edited away.
-    let is_single = unmerged.len() == 1;
-    let base = fork_point(git, default, commit)?;
-    let changed = changed_files(git, base, commit)?;
-    let removed = removed_files(git, base, commit)?;
-    let base = base.filter(|base| git.has_object(base.0)).map(|base| tree_of(git, base)).transpose()?;
-    for tip in [default.local, default.remote].into_iter().flatten() {
-        let tree = tree_of(git, tip)?;
-        let mut has_all = true;
+/// What the default branch has of a branch that it may not contain.
+#[derive(Default)]
+struct Standing {
+    is_merged: bool,
+    /// What the branch does; empty if the default branch contains it.
+    files: Vec<MergedFile>,
+    /// The paths of those files that the default branch has elsewhere, or has had.
+    elsewhere: BTreeSet<String>,
+}
+
+impl Standing {
+    fn find(
+        git: &gix::Repository,
+        default: &Branch,
+        commit: CommitId,
+        since: &mut Since,
+    ) -> Result<Self, Error> {
+        let unmerged = own_commits(git, default, commit)?;
+        if unmerged.is_empty() {
+            return Ok(Self { is_merged: true, ..Self::default() });
+        }
+        // A branch that has grown may have been merged before: what was added to a file since would count as edited away.
+        let is_single = unmerged.len() == 1;
+        let base = fork_point(git, default, commit)?;
+        let changed = changed_files(git, base, commit)?;
+        let removed = removed_files(git, base, commit)?;
+        let base = base.filter(|base| git.has_object(base.0));
+        let tree_before = base.map(|base| tree_of(git, base)).transpose()?;
+        let mut standing = Self::default();
         for file in &changed {
-            let found = entry(&tree, &file.path)?;
-            let is_edit = base.as_ref().map(|base| entry(base, &file.path)).transpose()?.flatten().is_some();
-            has_all &= match found {
-                None => false,
-                Some(found) if found.object_id() == file.id => true,
-                // Merged with an edit, unless another unit of the same name is there.
-                Some(found) => {
-                    let text = |id| match read_blob(git, commit, &file.path, id) {
-                        Ok(bytes) => Ok(String::from_utf8_lossy(&bytes).into_owned()),
-                        Err(Error::TooLarge { .. }) => Ok(String::new()),
-                        Err(error) => Err(error),
-                    };
-                    is_single && !is_edit && is_edited_copy(&text(found.object_id())?, &text(file.id)?)
-                }
-            };
+            let before = tree_before.as_ref().map(|before| entry(before, &file.path)).transpose()?;
+            // What became of an edit after a squash is not known: others may have edited the file as well.
+            let is_left_out = before.flatten().is_none();
+            standing.files.push(MergedFile { path: file.path.clone(), is_merged: false, is_left_out });
         }
         for file in &removed {
-            has_all &= entry(&tree, &file.path)?.is_none();
+            let path = file.path.clone();
+            standing.files.push(MergedFile { path, is_merged: false, is_left_out: false });
         }
-        if has_all && !(changed.is_empty() && removed.is_empty()) {
-            return Ok(true);
+        for tip in tips(default) {
+            let tree = tree_of(git, tip)?;
+            let mut has_all = !standing.files.is_empty();
+            for (file, at) in changed.iter().zip(0..) {
+                let before = tree_before.as_ref().map(|before| entry(before, &file.path)).transpose()?;
+                let is_edit = before.flatten().is_some();
+                let found = entry(&tree, &file.path)?;
+                standing.files[at].is_left_out &= found.is_none();
+                let original = || whereabouts::text(git, commit, &file.path, file.id);
+                let is_there = match found {
+                    Some(found) if found.object_id() == file.id => true,
+                    // Merged with an edit, unless another unit of the same name is there.
+                    Some(found) if is_single && !is_edit => {
+                        let text = whereabouts::text(git, tip, &file.path, found.object_id())?;
+                        is_edited_copy(&text, &original()?)
+                    }
+                    _ => false,
+                };
+                let is_elsewhere = !is_there
+                    && match base {
+                        Some(base) => {
+                            let accepts_edited = is_single && !is_edit;
+                            is_elsewhere(git, since, base, tip, commit, file, accepts_edited)?
+                        }
+                        None => false,
+                    };
+                if is_elsewhere {
+                    standing.elsewhere.insert(file.path.clone());
+                }
+                standing.files[at].is_merged |= is_there || is_elsewhere;
+                standing.files[at].is_left_out &= !is_elsewhere;
+                has_all &= is_there || is_elsewhere;
+            }
+            for (file, at) in removed.iter().zip(changed.len()..) {
+                let is_gone = match base {
+                    Some(base) => is_removed(git, since, base, tip, file)?,
+                    None => entry(&tree, &file.path)?.is_none(),
+                };
+                standing.files[at].is_merged |= is_gone;
+                has_all &= is_gone;
+            }
+            standing.is_merged |= has_all;
+        }
+        Ok(standing)
+    }
+}
+
+/// The commits of the default branch, here and at the remote.
+fn tips(default: &Branch) -> impl Iterator<Item = CommitId> {
+    let remote = default.remote.filter(|remote| Some(*remote) != default.local);
+    default.local.into_iter().chain(remote)
+}
+
+/// Whether a commit of the default branch has a branch's file under another path, or has had it since `base`. With
+/// `accepts_edited` also as a person has edited it.
+fn is_elsewhere(
+    git: &gix::Repository,
+    since: &mut Since,
+    base: CommitId,
+    tip: CommitId,
+    branch: CommitId,
+    file: &File,
+    accepts_edited: bool,
+) -> Result<bool, Error> {
+    if since.contents(git, base, tip, branch)?.contains(&file.id) {
+        return Ok(true);
+    }
+    if !accepts_edited {
+        return Ok(false);
+    }
+    let wanted = Wanted { path: &file.path, id: file.id, commit: branch };
+    let Some(renamed) = since.renamed(git, base, tip, &wanted)? else { return Ok(false) };
+    let text = whereabouts::text(git, tip, &renamed.path, renamed.id)?;
+    Ok(is_same_unit(&text, &whereabouts::text(git, branch, &file.path, file.id)?))
+}
+
+/// Whether a commit of the default branch has lost a file of `base`, and not only its path.
+fn is_removed(
+    git: &gix::Repository,
+    since: &mut Since,
+    base: CommitId,
+    tip: CommitId,
+    file: &File,
+) -> Result<bool, Error> {
+    if entry(&tree_of(git, tip)?, &file.path)?.is_some() {
+        return Ok(false);
+    }
+    let wanted = Wanted { path: &file.path, id: file.id, commit: base };
+    Ok(since.renamed(git, base, tip, &wanted)?.is_none())
+}
+
+/// What was taken of a branch by the merge with which `tip` has got its commit: a merge may leave files out.
+fn files_of_merge(
+    git: &gix::Repository,
+    tip: CommitId,
+    commit: CommitId,
+    since: &mut Since,
+) -> Result<Vec<MergedFile>, Error> {
+    let line = first_parents(git, tip, [commit])?;
+    let parent = |of: CommitId| -> Result<Option<CommitId>, Error> {
+        let found = git.find_commit(of.0).during(|| format!("read commit {of}"))?;
+        Ok(found.parent_ids().next().map(|parent| CommitId(parent.detach())))
+    };
+    let merged = |file: File, is_merged| MergedFile { path: file.path, is_merged, is_left_out: !is_merged };
+    let oldest = line.last().map(|oldest| parent(*oldest)).transpose()?.flatten();
+    if line.is_empty() || oldest == Some(commit) {
+        // The default branch was moved forward to the commit.
+        let base = parent(commit)?;
+        let files = changed_files(git, base, commit)?.into_iter().chain(removed_files(git, base, commit)?);
+        return Ok(files.map(|file| merged(file, true)).collect());
+    }
+    // The oldest commit of the line that contains it. The first one does.
+    let (mut low, mut high) = (0, line.len() - 1);
+    while low < high {
+        let middle = (low + high).div_ceil(2);
+        match common_ancestor(git, line[middle], commit)? == Some(commit) {
+            true => low = middle,
+            false => high = middle - 1,
         }
     }
-    Ok(false)
+    let merge = line[low];
+    let Some(ours) = parent(merge)? else { return Ok(Vec::new()) };
+    let base = common_ancestor(git, ours, commit)?;
+    let (tree, tree_of_ours) = (tree_of(git, merge)?, tree_of(git, ours)?);
+    let mut files = Vec::new();
+    for file in changed_files(git, base, commit)? {
+        let id = |tree: &gix::Tree<'_>| -> Result<_, Error> {
+            Ok(entry(tree, &file.path)?.map(|found| found.object_id()))
+        };
+        let (found, before) = (id(&tree)?, id(&tree_of_ours)?);
+        let is_there = found.is_some() && (found == Some(file.id) || found != before);
+        let is_merged = is_there
+            || match base {
+                Some(base) => is_elsewhere(git, since, base, merge, commit, &file, true)?,
+                None => false,
+            };
+        files.push(merged(file, is_merged));
+    }
+    if let Some(base) = base {
+        for file in removed_files(git, Some(base), commit)? {
+            let is_gone = is_removed(git, since, base, merge, &file)?;
+            files.push(merged(file, is_gone));
+        }
+    }
+    Ok(files)
 }
 
 /// The commits of a branch that neither default branch contains, newest first, along first parents.
 fn own_commits(git: &gix::Repository, default: &Branch, commit: CommitId) -> Result<Vec<CommitId>, Error> {
+    first_parents(git, commit, tips(default))
+}
+
+/// A commit and its first parents, newest first, as far as none of `hidden` contains them.
+fn first_parents(
+    git: &gix::Repository,
+    commit: CommitId,
+    hidden: impl IntoIterator<Item = CommitId>,
+) -> Result<Vec<CommitId>, Error> {
     let walking = || format!("walk the history of {commit}");
-    let hidden = [default.local, default.remote].into_iter().flatten().map(|tip| tip.0);
+    let hidden = hidden.into_iter().map(|tip| tip.0);
     let walk = git.rev_walk([commit.0]).with_hidden(hidden).all().during(walking)?;
-    let own: std::collections::HashSet<_> =
+    let own: HashSet<_> =
         walk.map(|info| info.map(|info| info.id)).collect::<Result<_, _>>().during(walking)?;
     let mut line = Vec::new();
     let mut next = Some(commit.0);

@@ -976,6 +976,36 @@ fn a_branch_that_has_grown_since_a_squashed_merge_is_not_merged() {
 }
 
 #[test]
+fn what_a_merge_has_left_out_is_told_except_of_edits_after_a_squash() {
+    for is_squashed in [true, false] {
+        let sandbox = Sandbox::new();
+        let root = sandbox.repository("brain");
+        write(&root, "notes/a.md", "one\n");
+        commit_all(&root, "notes");
+        let repository = Repository::open(&root).unwrap();
+        let files = vec![
+            edit("notes/a.md", "one\nmore\n"),
+            file("notes/b.md", "two\n"),
+            file("notes/c.md", "three\n"),
+        ];
+        let proposed = repository.propose(&sandbox.lock(), &Proposal { files, ..proposal(BRANCH) }).unwrap();
+        let how = if is_squashed { "--squash" } else { "--no-ff" };
+        git(&root, &["merge", "-q", how, "--no-commit", BRANCH]);
+        git(&root, &["mv", "-f", "notes/b.md", "notes/renamed.md"]);
+        git(&root, &["rm", "-qf", "notes/c.md"]);
+        write(&root, "notes/a.md", if is_squashed { "one\nmore\nand mine\n" } else { "one\n" });
+        commit_all(&root, "merged");
+        let files = repository.merged_files(proposed.commit).unwrap();
+        let told: Vec<_> =
+            files.iter().map(|file| (file.path.as_str(), file.is_merged, file.is_left_out)).collect();
+        let expected =
+            [("notes/a.md", false, !is_squashed), ("notes/b.md", true, false), ("notes/c.md", false, true)];
+        assert_eq!(told, expected, "{how}");
+        assert_eq!(repository.is_merged(BRANCH).unwrap(), !is_squashed);
+    }
+}
+
+#[test]
 fn a_branch_is_created_while_git_packs_references() {
     let sandbox = Sandbox::new();
     let root = sandbox.repository("brain");

@@ -16,12 +16,6 @@ pub fn is_edited_copy(file: &str, original: &str) -> bool {
         let lines = body.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with("# "));
         lines.map(str::to_owned).collect()
     }
-    fn sources(document: Option<&Document>) -> Vec<Value> {
-        match document.and_then(|document| document.get("sources")) {
-            Some(Value::Sequence(sources)) => sources,
-            _ => Vec::new(),
-        }
-    }
     let documents = (Document::parse(file).ok(), Document::parse(original).ok());
     let (copy, sources_of_copy) = (lines(file, documents.0.as_ref()), sources(documents.0.as_ref()));
     let (original, sources) = (lines(original, documents.1.as_ref()), sources(documents.1.as_ref()));
@@ -29,6 +23,23 @@ pub fn is_edited_copy(file: &str, original: &str) -> bool {
     kept == original.len()
         || kept as f64 >= EDITED_COPY_SHARE * original.len() as f64
             && sources.iter().all(|source| sources_of_copy.contains(source))
+}
+
+/// Whether a file with the id of a unit is that unit, whatever a person has made of its text: it comes from the same
+/// sessions, or is an edited copy of it.
+pub fn is_same_unit(file: &str, original: &str) -> bool {
+    let sources_of = |text: &str| sources(Document::parse(text).ok().as_ref());
+    let (of_file, of_original) = (sources_of(file), sources_of(original));
+    let is_from_same = !of_original.is_empty() && of_original.iter().all(|source| of_file.contains(source));
+    is_from_same || is_edited_copy(file, original)
+}
+
+/// What a document says about where it comes from.
+fn sources(document: Option<&Document>) -> Vec<Value> {
+    match document.and_then(|document| document.get("sources")) {
+        Some(Value::Sequence(sources)) => sources,
+        _ => Vec::new(),
+    }
 }
 
 /// The file with both edits of `base`; `None` if they contradict each other.

@@ -30,7 +30,7 @@ pub mod words;
 
 pub use candidate::{Candidate, CodeRecord, Evidence, Overlap, OverlapKind, Rejected};
 pub use document::{Document, FrontMatterError};
-pub use document_merge::{is_edited_copy, merge_documents};
+pub use document_merge::{is_edited_copy, is_same_unit, merge_documents};
 pub use embedding::Embedding;
 pub use name::{Domain, SessionId, UnitId};
 pub use text::CountTokens;

@@ -1,5 +1,7 @@
 //! What a person has decided about the items of branches, and what was rejected, so that it is not proposed again.
 
+use std::collections::HashMap;
+
 use jiff::Timestamp;
 use rusqlite::{OptionalExtension as _, params};
 
@@ -35,6 +37,12 @@ pub struct FileDecision {
     pub decision: Decision,
 }
 
+/// The name under which the decisions about a branch are kept with its capture once another branch has its name. No branch
+/// has such a name.
+pub fn ended_branch(branch: &str, capture: i64) -> String {
+    format!("{branch}~{capture}")
+}
+
 impl Queue {
     /// All decisions about the files of branches. Those of a branch are kept when it is deleted.
     ///
@@ -67,7 +75,8 @@ impl Queue {
     /// # Errors
     /// When the queue cannot be read.
     pub fn proposal_outcomes(&self) -> Result<Vec<(String, String, String)>, Error> {
-        let sql = "SELECT branch, path, decision FROM decisions WHERE decision IN ('merged', 'rejected')
+        let sql = "SELECT branch, path, decision FROM decisions
+                WHERE decision IN ('merged', 'rejected') AND instr(branch, '~') = 0
             UNION ALL SELECT branch, '', pull_state FROM captures
                 WHERE branch IS NOT NULL AND pull_state IN ('merged', 'closed') ORDER BY 1, 2";
         self.query(sql, [], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))
@@ -114,13 +123,23 @@ impl Queue {
         })
     }
 
-    /// Forgets what was decided about a branch that is merged or gone, and ends its captures as merged: a new branch of
-    /// that name has nothing to do with it.
+    /// Ends the captures of a branch that is merged or gone as merged: a new branch of that name has nothing to do with it.
+    /// What was decided about it stays with its last capture alone, under [`ended_branch`].
     ///
     /// # Errors
     /// When the queue cannot be written.
     pub fn forget_branch(&self, branch: &str, now: Timestamp) -> Result<(), Error> {
         self.write(|transaction| {
+            let last: Option<i64> =
+                transaction.query_row("SELECT max(id) FROM captures WHERE branch = ?1", [branch], |row| {
+                    row.get(0)
+                })?;
+            if let Some(last) = last {
+                transaction.execute(
+                    "UPDATE OR REPLACE decisions SET branch = ?2 WHERE branch = ?1",
+                    params![branch, ended_branch(branch, last)],
+                )?;
+            }
             transaction.execute("DELETE FROM decisions WHERE branch = ?1", [branch])?;
             transaction.execute(
                 "UPDATE captures SET pull_state = 'merged', outcome = 'done', claim = NULL, reason = NULL,
@@ -200,6 +219,36 @@ impl Queue {
         let sql = "SELECT because FROM rejected WHERE title = ?1 COLLATE NOCASE ORDER BY at_ms DESC LIMIT 1";
         let connection = self.connection()?;
         Ok(connection.prepare_cached(sql)?.query_row([title], |row| row.get(0)).optional()?)
+    }
+
+    /// Ended captures whose branch is neither merged nor closed as far as is recorded, newest first.
+    ///
+    /// # Errors
+    /// When the queue cannot be read.
+    pub fn undecided(&self, limit: usize) -> Result<Vec<Capture>, Error> {
+        let sql = "WHERE outcome = 'done' AND branch IS NOT NULL AND coalesce(pull_state, 'open') = 'open'
+            ORDER BY id DESC LIMIT ?1";
+        self.select(sql, [limit as i64])
+    }
+
+    /// The captures that share a branch, by the ids of the units that each of them adds or adds to. Empty if the branch is
+    /// of one capture.
+    ///
+    /// # Errors
+    /// When the queue cannot be read.
+    pub fn captures_of_units(&self, branch: &str) -> Result<HashMap<String, Capture>, Error> {
+        let captures = self.select("WHERE branch = ?1 ORDER BY id", [branch])?;
+        if captures.len() < 2 {
+            return Ok(HashMap::new());
+        }
+        let mut by_unit = HashMap::new();
+        for capture in captures {
+            let sql = "SELECT name FROM names WHERE capture_id = ?1
+                UNION SELECT unit FROM additions WHERE capture_id = ?1";
+            let units: Vec<String> = self.query(sql, [capture.id], |row| Ok(row.get(0)?))?;
+            by_unit.extend(units.into_iter().map(|unit| (unit, capture.clone())));
+        }
+        Ok(by_unit)
     }
 
     /// The latest capture that made a branch.

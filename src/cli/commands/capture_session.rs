@@ -253,7 +253,9 @@ fn waits_for_remote(queue: &Queue, capture: &Capture) -> Result<bool, queue::Err
 fn waiting_titles(brain: &Brain, queue: &Queue, capture: &Capture) -> Vec<String> {
     let Some(branch) = &capture.branch else { return Vec::new() };
     let items = crate::waiting::items_to_review(brain, Some(queue)).unwrap_or_default();
-    let is_new = |item: &&Item| item.branch == *branch && item.action != Action::Retires;
+    // Several captures may share the branch.
+    let is_of = |item: &Item| item.capture.as_ref().is_none_or(|of| of.id == capture.id);
+    let is_new = |item: &&Item| item.branch == *branch && item.action != Action::Retires && is_of(item);
     items.iter().filter(is_new).map(|item| item.title().to_owned()).collect()
 }
 

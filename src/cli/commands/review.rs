@@ -119,7 +119,7 @@ impl ReviewArgs {
         let queue = Queue::open(&places.queue())?;
         let inbox = open_inbox(&brain, &queue, settings::delivery(&config))?;
         let now = Timestamp::now();
-        inbox.delete_merged_branches()?;
+        inbox.delete_merged_branches(now)?;
         let review = Review { inbox, queue, now };
         let is_json = match &self.decision {
             None => self.json,
@@ -240,6 +240,7 @@ impl Review {
             "evidence": evidence,
             "changed_on_main": item.has_conflict,
             "removed_on_main": item.is_gone,
+            "renamed_on_main": item.moved_to,
             "session": item.session,
             "project": render::project(item),
             "ended": item.time,

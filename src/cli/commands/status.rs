@@ -5,7 +5,6 @@ mod team;
 mod view;
 mod watch;
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use actors::BrainView;
@@ -14,11 +13,13 @@ use actors::index_progress::{self, IndexProgress};
 use actors::sweep::{SWEEP_REPORT, SweepReport};
 use actors::{WORKER_REPORT, WorkerReport};
 use brain::{Brain, Config, Files as _, StatePaths};
+use git::CommitId;
 use index::IndexStatus;
 use jiff::{SignedDuration, Timestamp};
+use knowledge::name::file_stem;
 use queue::{
-    BUDGET_SPAN, Budget, Capture, Decision, FileLocks, GuardTally, PullState, Queue, Spool, Stage, State,
-    Tally,
+    BUDGET_SPAN, Budget, Capture, Decision, FileDecision, FileLocks, GuardTally, PullState, Queue, Spool,
+    Stage, State, Tally, ended_branch,
 };
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -175,9 +176,63 @@ struct Review {
     /// How many units were put off.
     #[serde(skip)]
     put_off: usize,
-    /// How many of its files were rejected.
+    /// How many of its files were merged in the inbox.
+    #[serde(skip)]
+    merged: usize,
+    /// How many of its files were rejected, or left out when it was merged.
     #[serde(skip)]
     rejected: usize,
+}
+
+impl Review {
+    /// The review of a capture, without what waits; `None` if git cannot tell. `is_own` tells the files of the capture where
+    /// several share a branch; `is_ended` that the branch is another one of that name by now; `merged_at` the commit at
+    /// which it is merged without that being recorded.
+    fn read(
+        repository: &git::Repository,
+        capture: &Capture,
+        decisions: &[FileDecision],
+        is_own: impl Fn(&str) -> bool,
+        is_ended: bool,
+        merged_at: Option<CommitId>,
+    ) -> Option<Self> {
+        let branch = capture.branch.clone()?;
+        let decided_as = if is_ended { ended_branch(&branch, capture.id) } else { branch.clone() };
+        let own = || decisions.iter().filter(|file| file.branch == decided_as && is_own(&file.path));
+        let merged = own().filter(|file| file.decision == Decision::Merged).count();
+        let mut rejected = own().filter(|file| matches!(file.decision, Decision::Rejected { .. })).count();
+        if let Some(commit) = merged_at {
+            let outcome = actors::merge_outcome(repository, decisions, &branch, commit).unwrap_or_default();
+            let count = |paths: &[String]| paths.iter().filter(|path| is_own(path)).count();
+            rejected += count(&outcome.left_out);
+            rejected = rejected.saturating_sub(count(&outcome.rejected_in_it));
+        }
+        let state = match capture.pull_state {
+            _ if merged_at.is_some() => ReviewState::Merged,
+            Some(PullState::Merged) => ReviewState::Merged,
+            Some(PullState::Closed) => ReviewState::Closed,
+            Some(PullState::Open) => ReviewState::Waiting,
+            None if is_ended => ReviewState::Merged,
+            None => match repository.tip(&branch) {
+                Ok(Some(_)) => ReviewState::Waiting,
+                Ok(None) => ReviewState::Gone,
+                Err(_) => return None,
+            },
+        };
+        Some(Self { capture: capture.id, branch, state, titles: Vec::new(), put_off: 0, merged, rejected })
+    }
+
+    /// Ends a review of which everything is decided, though its branch stays until what was merged is pushed. What was added
+    /// to a branch that is only at the remote cannot be said.
+    fn end_if_decided(&mut self, repository: &git::Repository) {
+        let is_decided = self.state == ReviewState::Waiting
+            && self.titles.is_empty()
+            && self.put_off == 0
+            && self.merged + self.rejected > 0;
+        if is_decided && repository.tip(&self.branch).is_ok_and(|tip| tip.is_some()) {
+            self.state = if self.merged > 0 { ReviewState::Merged } else { ReviewState::Closed };
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -189,6 +244,17 @@ enum ReviewState {
     Closed,
     /// The branch was deleted without a merge.
     Gone,
+}
+
+/// The commit of a capture's branch of which it is to be found out whether it is merged, as that is not recorded. A branch
+/// that was closed is only looked at while it exists.
+fn commit_to_look_for(repository: &git::Repository, capture: &Capture) -> Option<CommitId> {
+    let tip = repository.tip(capture.branch.as_deref()?).ok()?;
+    match capture.pull_state {
+        Some(PullState::Merged) => None,
+        Some(PullState::Closed) => tip,
+        Some(PullState::Open) | None => tip.or_else(|| capture.commit.as_deref()?.parse().ok()),
+    }
 }
 
 impl Status {
@@ -307,42 +373,50 @@ impl Status {
     /// Reads the reviews of the captures, except where git cannot tell, and what waits on other branches.
     fn read_reviews(&mut self, brain: &Brain, queue: Option<&Queue>) {
         let Ok(repository) = open_repository(brain) else { return };
-        let mut rejected: BTreeMap<String, usize> = BTreeMap::new();
-        for decided in queue.and_then(|queue| queue.decisions().ok()).unwrap_or_default() {
-            if let Decision::Rejected { .. } = decided.decision {
-                *rejected.entry(decided.branch).or_default() += 1;
-            }
-        }
-        let review = |capture: &Capture| {
-            let branch = capture.branch.clone()?;
-            let state = match (capture.pull_state, repository.is_merged(&branch)) {
-                (Some(PullState::Merged), _) | (_, Ok(true)) => ReviewState::Merged,
-                (Some(PullState::Closed), _) => ReviewState::Closed,
-                (Some(PullState::Open), _) | (None, Ok(false)) => ReviewState::Waiting,
-                (None, Err(git::Error::NoSuchBranch { .. })) => ReviewState::Gone,
-                (None, Err(_)) => return None,
-            };
-            let rejected = rejected.get(&branch).copied().unwrap_or_default();
-            Some(Review { capture: capture.id, branch, state, titles: Vec::new(), put_off: 0, rejected })
-        };
+        let decisions = queue.and_then(|queue| queue.decisions().ok()).unwrap_or_default();
         let is_done = |capture: &&Capture| capture.state == State::Done && capture.branch.is_some();
-        self.reviews = self.captures.iter().filter(is_done).filter_map(review).collect();
+        let commits: Vec<Option<CommitId>> = self
+            .captures
+            .iter()
+            .map(|capture| is_done(&capture).then(|| commit_to_look_for(&repository, capture)).flatten())
+            .collect();
+        let merged = repository.merged_among(commits.iter().copied().flatten(), None).ok();
+        let review = |(capture, commit): (&Capture, &Option<CommitId>)| {
+            let owners = queue?.captures_of_units(capture.branch.as_deref()?).ok()?;
+            let is_own = |path: &str| owners.get(file_stem(path)).is_none_or(|owner| owner.id == capture.id);
+            // Notes of agents are written to a branch of the same name again once it is merged.
+            let is_ended = capture.origin == queue::ORIGIN_NOTES
+                && self.captures.iter().any(|later| later.id > capture.id && later.branch == capture.branch);
+            let commit = commit.filter(|_| !is_ended);
+            let is_merged =
+                commit.is_some_and(|commit| merged.as_ref().is_some_and(|merged| merged.contains(&commit)));
+            let is_known = merged.is_some() || capture.pull_state.is_some();
+            let merged_at = commit.filter(|_| is_merged);
+            is_known.then(|| Review::read(&repository, capture, &decisions, is_own, is_ended, merged_at))?
+        };
+        let captures = self.captures.iter().zip(&commits);
+        self.reviews = captures.filter(|(capture, _)| is_done(capture)).filter_map(review).collect();
         for item in crate::waiting::undecided_items(brain, queue).unwrap_or_default() {
             let title = item.title().to_owned();
+            let capture = item.capture.as_ref().map_or(0, |capture| capture.id);
             let mut reviews = self.reviews.iter_mut().chain(&mut self.other_reviews);
-            match reviews.find(|review| review.branch == item.branch) {
+            match reviews.find(|review| review.branch == item.branch && review.capture == capture) {
                 Some(review) if review.state != ReviewState::Waiting => {}
                 Some(review) if item.later.is_some() => review.put_off += 1,
                 Some(review) => review.titles.push(title),
                 None => self.other_reviews.push(Review {
-                    capture: item.capture.as_ref().map_or(0, |capture| capture.id),
+                    capture,
                     branch: item.branch,
                     state: ReviewState::Waiting,
                     put_off: usize::from(item.later.is_some()),
                     titles: if item.later.is_some() { Vec::new() } else { vec![title] },
+                    merged: 0,
                     rejected: 0,
                 }),
             }
+        }
+        for review in &mut self.reviews {
+            review.end_if_decided(&repository);
         }
     }
 

@@ -66,11 +66,16 @@ pub(super) fn remarks(item: &Item, now: Timestamp) -> Vec<String> {
     if item.action != Action::Removes {
         remarks.extend(item.removes().map(|path| format!("removes {}", safe(path))));
     }
+    if let Some(path) = &item.moved_to {
+        remarks.push(format!("your main branch has renamed it: {}", safe(path)));
+    }
     if item.is_gone {
         remarks.push("your main branch has removed it since: `edit` brings it back".to_owned());
     } else if item.is_taken {
         remarks.push("your main branch has a unit of this name: `edit` combines both, or".to_owned());
         remarks.push("keeps both if you give this one another id".to_owned());
+    } else if item.has_conflict && item.action == Action::Removes {
+        remarks.push("your main branch has changed it since: `reject` keeps it".to_owned());
     } else if item.has_conflict {
         remarks.push("your main branch has changed it since: `edit` combines both".to_owned());
     }
@@ -116,11 +121,25 @@ pub(super) fn list(items: &[Item], put_off: usize, now: Timestamp) -> String {
         );
     }
     let lines = output::styled(&lines);
-    let some = if items.len() > 1 { "1 2" } else { "1" };
     let last = items.len().min(3);
-    let decide = format!("nugget review merge {some} (or --all), edit {last}, reject {last}, later {last}");
+    let decide = format!("nugget review {}", decisions(items, last));
     let decide = wrap(&decide, width.saturating_sub(8).max(20)).join("\n        ");
     format!("{lines}\nread:   nugget review show {last}\ndecide: {decide}\n{put_off}")
+}
+
+/// The commands that decide about items, with numbers of the list: a merge only of what can be merged.
+fn decisions(items: &[Item], last: usize) -> String {
+    let can_merge = |item: &Item| {
+        let is_changed_removal = item.action == Action::Removes && item.has_conflict;
+        !item.is_gone && !item.is_taken && !is_changed_removal
+    };
+    let mergeable = (1..).zip(items).filter(|(_, item)| can_merge(item)).take(2);
+    let mergeable: Vec<String> = mergeable.map(|(number, _): (usize, _)| number.to_string()).collect();
+    let merge = match mergeable.as_slice() {
+        [] => String::new(),
+        mergeable => format!("merge {} (or --all), ", mergeable.join(" ")),
+    };
+    format!("{merge}edit {last}, reject {last}, later {last}")
 }
 
 fn kind(item: &Item) -> String {

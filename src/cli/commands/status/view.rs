@@ -356,6 +356,7 @@ impl Status {
     fn render_reviews(&self, width: usize) -> Vec<Line> {
         let mut lines = Vec::new();
         let mut shown = 0;
+        let mut last_page = None;
         for review in self.waiting().take(REVIEWS_MAX) {
             let capture = self.captures.iter().find(|capture| capture.id == review.capture);
             let page = capture.and_then(|capture| capture.pull_url.as_deref()).map(safe);
@@ -363,6 +364,10 @@ impl Status {
             if review.titles.is_empty() && page.is_none() {
                 lines.push(Line::from(format!("  {}", safe(&review.branch))));
             }
+            // Several captures may share a pull request.
+            let is_new = page != last_page;
+            last_page = page.clone();
+            let page = page.filter(|_| is_new);
             lines.extend(page.map(|page| Line::from(Part::styled(format!("  {page}"), DIM))));
             for title in review.titles.iter().take(TITLES_MAX.saturating_sub(shown)) {
                 shown += 1;
@@ -608,6 +613,7 @@ mod tests {
             state,
             titles: vec![format!("Unit of capture {capture}"), "Never \u{1b}[31mtrust a title".to_owned()],
             put_off: 0,
+            merged: 0,
             rejected: 0,
         };
         let actor = |name: &str, state: &str, mailbox, restarts, error: Option<&str>| ActorReport {

@@ -1,0 +1,142 @@
+//! Finds a file of a branch on the default branch where it is not at its path: it was renamed there, or was there once.
+
+use std::collections::{HashMap, HashSet};
+use std::rc::Rc;
+
+use gix::ObjectId;
+use knowledge::{Document, UnitId};
+
+use crate::error::{During as _, Error};
+use crate::repository::{File, entry, files_beyond, read_blob, tree_of};
+use crate::types::CommitId;
+
+/// The default branch after a commit on which branches were started, as branches that are looked at one after the other
+/// ask for it.
+#[derive(Default)]
+pub(crate) struct Since {
+    /// The content of the files that a commit has and its first parent has not.
+    brought: HashMap<ObjectId, Rc<Vec<ObjectId>>>,
+    /// The content of the files that a branch's start, a tip and another commit stand for; see [`contents`](Self::contents).
+    contents: HashMap<[CommitId; 3], Rc<HashSet<ObjectId>>>,
+    /// The files of a later commit at paths that an earlier one does not have.
+    new: HashMap<(CommitId, CommitId), Rc<Vec<File>>>,
+    /// The ids of units, by content and path.
+    ids: HashMap<(ObjectId, String), Option<UnitId>>,
+}
+
+/// A file that is looked for.
+pub(crate) struct Wanted<'a> {
+    pub path: &'a str,
+    pub id: ObjectId,
+    /// A commit that has it.
+    pub commit: CommitId,
+}
+
+impl Since {
+    /// The content of every file that commits of `tip` have brought that neither `base` nor `without` has.
+    pub(crate) fn contents(
+        &mut self,
+        git: &gix::Repository,
+        base: CommitId,
+        tip: CommitId,
+        without: CommitId,
+    ) -> Result<Rc<HashSet<ObjectId>>, Error> {
+        let key = [base, tip, without];
+        if let Some(known) = self.contents.get(&key) {
+            return Ok(Rc::clone(known));
+        }
+        let walking = || format!("walk the history of {tip}");
+        let walk = git.rev_walk([tip.0]).with_hidden([base.0, without.0]).all().during(walking)?;
+        let mut contents = HashSet::new();
+        for info in walk {
+            let commit = info.during(walking)?.id;
+            let brought = match self.brought.get(&commit) {
+                Some(brought) => Rc::clone(brought),
+                None => {
+                    let parent = git.find_commit(commit).during(walking)?.parent_ids().next();
+                    // In a shallow clone the parent may be missing.
+                    let parent = parent.filter(|parent| git.has_object(*parent));
+                    let before = parent.map(|parent| tree_of(git, CommitId(parent.detach()))).transpose()?;
+                    let files = files_beyond(before.as_ref(), &tree_of(git, CommitId(commit))?, "")?;
+                    let brought: Rc<Vec<_>> = Rc::new(files.into_iter().map(|file| file.id).collect());
+                    self.brought.insert(commit, Rc::clone(&brought));
+                    brought
+                }
+            };
+            contents.extend(brought.iter().copied());
+        }
+        let contents = Rc::new(contents);
+        self.contents.insert(key, Rc::clone(&contents));
+        Ok(contents)
+    }
+
+    /// Where `tip` has a file that `base` does not have at that path: with the same content, or as the same unit.
+    pub(crate) fn renamed(
+        &mut self,
+        git: &gix::Repository,
+        base: CommitId,
+        tip: CommitId,
+        wanted: &Wanted<'_>,
+    ) -> Result<Option<File>, Error> {
+        let new = match self.new.get(&(base, tip)) {
+            Some(new) => Rc::clone(new),
+            None => {
+                let before = tree_of(git, base)?;
+                let mut new = Vec::new();
+                for file in files_beyond(Some(&before), &tree_of(git, tip)?, "")? {
+                    if entry(&before, &file.path)?.is_none() {
+                        new.push(file);
+                    }
+                }
+                let new = Rc::new(new);
+                self.new.insert((base, tip), Rc::clone(&new));
+                new
+            }
+        };
+        let others = || new.iter().filter(|file| file.path != wanted.path);
+        if let Some(same) = others().find(|file| file.id == wanted.id) {
+            return Ok(Some(same.clone()));
+        }
+        let Some(id) = self.unit_id(git, wanted.commit, wanted.path, wanted.id)? else { return Ok(None) };
+        for file in others() {
+            if self.unit_id(git, tip, &file.path, file.id)?.as_ref() == Some(&id) {
+                return Ok(Some(file.clone()));
+            }
+        }
+        Ok(None)
+    }
+
+    fn unit_id(
+        &mut self,
+        git: &gix::Repository,
+        commit: CommitId,
+        path: &str,
+        content: ObjectId,
+    ) -> Result<Option<UnitId>, Error> {
+        if !path.ends_with(".md") {
+            return Ok(None);
+        }
+        let key = (content, path.to_owned());
+        if let Some(id) = self.ids.get(&key) {
+            return Ok(id.clone());
+        }
+        let unit = Document::parse(text(git, commit, path, content)?).and_then(|file| file.unit(path));
+        let id = unit.ok().map(|unit| unit.id);
+        self.ids.insert(key, id.clone());
+        Ok(id)
+    }
+}
+
+/// The text of a file; empty if it is too large to be read.
+pub(crate) fn text(
+    git: &gix::Repository,
+    commit: CommitId,
+    path: &str,
+    id: ObjectId,
+) -> Result<String, Error> {
+    match read_blob(git, commit, path, id) {
+        Ok(bytes) => Ok(String::from_utf8_lossy(&bytes).into_owned()),
+        Err(Error::TooLarge { .. }) => Ok(String::new()),
+        Err(error) => Err(error),
+    }
+}
