@@ -6,7 +6,7 @@
 
 use jiff::Timestamp;
 use knowledge::embedding::{ABOUT_COSINE, SAME_COSINE};
-use knowledge::opposed::{contradicts, is_correction, names_something_else};
+use knowledge::opposed::{are_two_decisions, contradicts, is_correction, names_something_else, reverses};
 use knowledge::text::canonical;
 use knowledge::value;
 use knowledge::words::words;
@@ -69,7 +69,7 @@ pub(crate) fn classify(candidate: &Candidate, neighbors: &[Neighbor], learned: T
     let named = match named {
         Some((unit, OverlapKind::Same)) => {
             let is_other = value::missing_number(&candidate.title, &unit.text_and_id()).is_some()
-                || contradicts(&candidate.title, &unit.title);
+                || is_opposed(candidate, unit);
             if !is_other {
                 return known(unit);
             }
@@ -93,7 +93,7 @@ pub(crate) fn classify(candidate: &Candidate, neighbors: &[Neighbor], learned: T
     }
     match named {
         // Below a title that says the opposite nobody would find it.
-        Some((unit, OverlapKind::AddsTo)) if !contradicts(&candidate.title, &unit.title) => {
+        Some((unit, OverlapKind::AddsTo)) if !is_opposed(candidate, unit) => {
             return Verdict::Merge(unit.id.clone());
         }
         Some((unit, _)) if is_older(unit) => return Verdict::Supersede(unit.id.clone()),
@@ -105,8 +105,7 @@ pub(crate) fn classify(candidate: &Candidate, neighbors: &[Neighbor], learned: T
     }
     let in_brain = neighbors.iter().filter(|unit| unit.known_in == KnownIn::Brain);
     let about = |unit: &&Neighbor| unit.cosine >= ABOUT_COSINE && unit.kind.as_ref() == Some(&candidate.kind);
-    let is_opposed = |unit: &&Neighbor| contradicts(&candidate.title, &unit.title);
-    let mut opposed = in_brain.clone().filter(about).filter(is_opposed);
+    let mut opposed = in_brain.clone().filter(about).filter(|unit| is_opposed(candidate, unit));
     if let Some(unit) = opposed.find(|unit| is_older(unit)) {
         return Verdict::Supersede(unit.id.clone());
     }
@@ -114,7 +113,8 @@ pub(crate) fn classify(candidate: &Candidate, neighbors: &[Neighbor], learned: T
     let similar = in_brain.filter(about).filter(|unit| match corrects {
         true => is_older(unit),
         false => {
-            !is_opposed(unit)
+            !is_opposed(candidate, unit)
+                && !is_another_decision(candidate, unit)
                 && !differs_in_values(&candidate.title, &unit.title)
                 && !is_about_something_else(candidate, unit)
         }
@@ -147,7 +147,7 @@ fn known(unit: &Neighbor) -> Verdict {
 fn adds_nothing_to(candidate: &Candidate, unit: &Neighbor) -> bool {
     let (has_text, known) =
         (!matches!(unit.known_in, KnownIn::Proposal | KnownIn::Rejected), unit.text_and_id());
-    let is_other = contradicts(&candidate.title, &unit.title)
+    let is_other = is_opposed(candidate, unit)
         || is_about_something_else(candidate, unit)
         || value::missing_value(&candidate.title, &known).is_some();
     let has_other_number = has_text
@@ -155,6 +155,16 @@ fn adds_nothing_to(candidate: &Candidate, unit: &Neighbor) -> bool {
             .iter()
             .any(|text| value::missing_number(text, &known).is_some());
     !is_other && !has_other_number
+}
+
+/// Whether a candidate says the opposite of a unit, or decides against what that decides for.
+fn is_opposed(candidate: &Candidate, unit: &Neighbor) -> bool {
+    contradicts(&candidate.title, &unit.title) || reverses(&candidate.title, &candidate.body, &unit.title)
+}
+
+fn is_another_decision(candidate: &Candidate, unit: &Neighbor) -> bool {
+    candidate.kind == UnitType::Decision
+        && are_two_decisions((&candidate.title, &candidate.body), (&unit.title, &unit.text))
 }
 
 fn is_about_something_else(candidate: &Candidate, unit: &Neighbor) -> bool {
@@ -367,6 +377,34 @@ mod tests {
         let never = Candidate { overlap, ..candidate("Never run `check` first") };
         let always = near("check", "Always run `check` first", 0.3, KnownIn::Brain);
         assert_eq!(classify(&never, &[always]), Verdict::Supersede(UnitId::verbatim("check")));
+    }
+
+    #[test]
+    fn what_decides_against_a_decision_replaces_it() {
+        let decision = |title: &str, body: &str| Candidate {
+            kind: UnitType::Decision,
+            body: body.into(),
+            ..candidate(title)
+        };
+        let unit = |known_in| Neighbor {
+            kind: Some(UnitType::Decision),
+            ..near("postgres", "Use postgres with jsonb columns", 0.8, known_in)
+        };
+        let because = "because the documents are 40 MB each.";
+        let body =
+            format!("## What was rejected\n\nWe decided against postgres with jsonb columns {because}");
+        let mongo = decision("Use MongoDB with plain collections", &body);
+        let supersede = Verdict::Supersede(UnitId::verbatim("postgres"));
+        assert_eq!(classify(&mongo, &[unit(KnownIn::Brain)]), supersede);
+        assert_eq!(super::classify(&mongo, &[unit(KnownIn::Brain)], day("2026-01-12")), Verdict::Add);
+        // Also if a model calls it an addition.
+        let overlap = Some(Overlap { id: UnitId::verbatim("postgres"), how: OverlapKind::AddsTo });
+        assert_eq!(classify(&Candidate { overlap, ..mongo }, &[unit(KnownIn::Brain)]), supersede);
+        let other = decision("Use MySQL with jsonb columns", "The host has nothing else.");
+        assert_eq!(classify(&other, &[unit(KnownIn::Brain)]), Verdict::Add, "they only share words");
+        let merge = Verdict::Merge(UnitId::verbatim("postgres"));
+        let more = decision("Keep jsonb columns small", "A column of 1 MB is read whole.");
+        assert_eq!(classify(&more, &[unit(KnownIn::Brain)]), merge, "an addition stays one");
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use brain::UNITS_FOLDER;
-use git::{CommitId, FastForward, Identity, Lock, Merge, NewFile, Outcome, Proposal, Repository};
+use git::{CommitId, FastForward, Identity, Lock, Merge, NewFile, Outcome, Proposal, Refusal, Repository};
 use jiff::{SignedDuration, Timestamp};
 use knowledge::{Document, UnitType, name, text};
 use notes::{FileChange, Notebook};
@@ -63,6 +63,8 @@ pub enum NoteError {
     Unpushed {
         /// Why it is not committed on the default branch.
         why: String,
+        /// Whether an operation of git's is in progress.
+        is_unfinished: bool,
     },
     /// A person has rejected a note of this title.
     #[error("a person has rejected {title:?}{because}; what differs from it needs another title")]
@@ -183,6 +185,7 @@ impl NoteStore {
             true => Some(repository.complete_merge(&lock, &prepared, "notes")?),
             false => None,
         };
+        let is_unfinished = matches!(merged, Some(FastForward::Refused(Refusal::InProgress(_))));
         let why = match merged {
             Some(FastForward::Done { to, .. }) => {
                 return Ok((done, Written::Committed { commit: to.to_string(), is_unpushed: has_remote }));
@@ -195,7 +198,7 @@ impl NoteStore {
         if let Some(published) = published.filter(|_| has_remote)
             && !repository.contains(published, base)?
         {
-            return Err(NoteError::Unpushed { why });
+            return Err(NoteError::Unpushed { why, is_unfinished });
         }
         let commit = prepared.commit().to_string();
         let branch = format!("{EDIT_BRANCH_PREFIX}{}-{}", now.strftime("%Y%m%d"), &commit[..8]);

@@ -96,6 +96,20 @@ impl Item {
         self.unit.as_ref().map_or("file", |unit| unit.kind.as_str())
     }
 
+    /// Whether it changes what a unit says, and does not only add to it.
+    pub fn changes_text(&self) -> bool {
+        let unit = |content: &[u8], path: &str| parse(content)?.unit(path).ok();
+        self.files.iter().any(|file| {
+            let Some(old) = file.base.as_deref().and_then(|base| unit(base, &file.path)) else {
+                return false;
+            };
+            let Some(new) = unit(&file.content, &file.path) else { return true };
+            // Each line of the old text is still there, in order.
+            let mut lines = new.body.lines();
+            old.title != new.title || !old.body.lines().all(|old| lines.any(|new| new == old))
+        })
+    }
+
     /// The item with a person's text in place of what was proposed.
     fn edited(self, text: String) -> Self {
         let unit = Document::parse(text.as_str()).and_then(|document| document.unit(&self.path)).ok();

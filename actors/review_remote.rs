@@ -273,7 +273,7 @@ impl<'a> ReviewRemote<'a> {
                         self.offline = Some(error_chain(&error));
                     }
                     git::Error::Remote { failure, .. } => {
-                        let is_protected = *failure == RemoteFailure::Protected;
+                        let is_protected = *failure == RemoteFailure::DefaultProtected;
                         return Ok(Err(NotMerged::RemoteRefused { why: error_chain(&error), is_protected }));
                     }
                     _ => return Err(error.into()),
@@ -476,17 +476,32 @@ pub(crate) fn push_merged_earlier(
     repository: &Repository,
     queue: &dyn Ledger,
     access: &RemoteAccess,
-) -> Result<bool, Failure> {
-    let Some((_, _, body)) = queue.last_report(MERGED_REPORT)? else { return Ok(false) };
-    let Ok(commit) = body.parse::<CommitId>() else { return Ok(false) };
+) -> Result<PushedEarlier, Failure> {
+    let nothing = Ok(PushedEarlier::Nothing);
+    let Some((_, _, body)) = queue.last_report(MERGED_REPORT)? else { return nothing };
+    let Ok(commit) = body.parse::<CommitId>() else { return nothing };
     let default = repository.default_branch()?;
-    let (Some(local), Some(remote)) = (default.local, default.remote) else { return Ok(false) };
+    let (Some(local), Some(remote)) = (default.local, default.remote) else { return nothing };
     if repository.contains(remote, commit)?
         || !repository.contains(local, commit)?
         || !repository.contains(commit, remote)?
     {
-        return Ok(false);
+        return nothing;
     }
-    repository.push_merged(&session(access), commit, remote)?;
-    Ok(true)
+    match repository.push_merged(&session(access), commit, remote) {
+        Ok(_) => Ok(PushedEarlier::Pushed),
+        Err(error @ git::Error::Remote { failure: RemoteFailure::DefaultProtected, .. }) => {
+            Ok(PushedEarlier::Refused(error.into()))
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// What became of what was merged while the remote could not be reached.
+pub(crate) enum PushedEarlier {
+    /// There was nothing to push.
+    Nothing,
+    Pushed,
+    /// The remote takes no pushes of its default branch.
+    Refused(Failure),
 }

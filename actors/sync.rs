@@ -28,7 +28,7 @@ use crate::pipeline::{self, Findings};
 use crate::proposal::{MergeState, Plan, ProposalInput, Recreation};
 use crate::remote::{RemoteAccess, comment_branch_left_alone, pull_state};
 use crate::review::{Reviewing, decided_summary};
-use crate::review_remote::{finish_later, push_merged_earlier};
+use crate::review_remote::{PushedEarlier, finish_later, push_merged_earlier};
 use crate::setup::Setup;
 
 /// The name of a sync's report in the queue, for `nugget status`.
@@ -60,6 +60,9 @@ pub struct SyncReport {
     /// Whether what was merged offline was pushed.
     #[serde(default)]
     pub pushed: bool,
+    /// Whether the remote refused it, because it takes no pushes of its default branch.
+    #[serde(rename = "refused", default)]
+    pub is_refused: bool,
     /// Captures that were merged since the last sync.
     pub merged: Vec<i64>,
     /// Captures that a person has closed since the last sync.
@@ -222,7 +225,18 @@ struct SyncRun<'a> {
 impl SyncRun<'_> {
     fn act_on_fetch(&self, runtime: &Runtime, synced: &mut SyncReport) -> Result<(), Failure> {
         self.catch_up(synced)?;
-        synced.pushed = push_merged_earlier(self.repository, self.queue, self.access)?;
+        // A refusal stays until a person acts, and the rest of a sync does not depend on it.
+        let refused = match push_merged_earlier(self.repository, self.queue, self.access)? {
+            PushedEarlier::Nothing => Ok(()),
+            PushedEarlier::Pushed => {
+                synced.pushed = true;
+                Ok(())
+            }
+            PushedEarlier::Refused(failure) => {
+                synced.is_refused = true;
+                Err(failure)
+            }
+        };
         synced.delivered_late = self.queue.redeliver()?;
         if !self.is_server {
             let followed = follow_all(self.repository, self.queue, self.access, Timestamp::now());
@@ -231,13 +245,13 @@ impl SyncRun<'_> {
         }
         let awaiting_decision = self.queue.awaiting_decision()?;
         if awaiting_decision.is_empty() {
-            return Ok(());
+            return refused;
         }
         let decided = runtime.block_on(self.record_decisions(&awaiting_decision, synced));
         if let Ok(Some((github, _))) = self.access.github() {
             synced.requests = github.requests();
         }
-        decided
+        decided.and(refused)
     }
 
     fn catch_up(&self, synced: &mut SyncReport) -> Result<(), Failure> {

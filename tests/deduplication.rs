@@ -66,6 +66,37 @@ fn a_restated_rule_is_known_without_an_embedding_model_too() {
 }
 
 #[test]
+fn a_reversed_decision_replaces_the_old_one() {
+    for (first, second, chosen) in [
+        (
+            "We decided against MongoDB because reporting needs joins. let's use postgres with jsonb columns instead",
+            "We decided against postgres with jsonb columns because the documents are 40 MB each. let's use MongoDB with \
+             plain collections instead",
+            "Use MongoDB with plain collections",
+        ),
+        (
+            "We decided against Kubernetes because nobody here knows it. let's use systemd units on three plain servers \
+             instead",
+            "We decided against systemd units because the servers drift apart. let's use Kubernetes on three plain servers \
+             instead",
+            "Use Kubernetes on three plain servers",
+        ),
+    ] {
+        let sandbox = Sandbox::with_brain();
+        sandbox.capture(&write_session(&sandbox, "11111111-first", &["look at it", first]));
+        sandbox.ok(["review", "merge", "--all"]);
+        let path = sandbox.path().join("22222222-second.jsonl");
+        append(&path, "22222222-second", "22222222-second", 30, &["look at it again", second]);
+        let capture = sandbox.capture(&path);
+        assert_eq!(capture["units"], 1, "{capture}");
+        let list = sandbox.ok(["review"]);
+        assert!(list.contains(&format!("decision  {chosen}\n")) && list.contains("replaces use-"), "{list}");
+        let diff = sandbox.git(&["diff", &format!("main...{}", capture["branch"].as_str().unwrap())]);
+        assert!(diff.contains("+status: superseded"), "{diff}");
+    }
+}
+
+#[test]
 fn a_paraphrased_rule_joins_its_unit_and_why_shows_both() {
     let sandbox = Sandbox::with_brain();
     let first = sandbox.capture(&write_session(&sandbox, "11111111-first", &["look at the importer", RULE]));

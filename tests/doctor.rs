@@ -427,3 +427,34 @@ fn a_file_that_is_no_unit_is_a_warning() {
     assert_eq!(checks["index"]["level"], "warning", "{}", checks["index"]);
     assert!(checks["index"]["message"].as_str().unwrap().contains("1 file"), "{}", checks["index"]);
 }
+
+#[test]
+fn a_brain_on_a_read_only_file_system_is_a_failure() {
+    let sandbox = Sandbox::with_brain();
+    let brain = sandbox.brain().display().to_string();
+    let run = |arguments: &str| {
+        let mount =
+            format!("mount --bind '{brain}' '{brain}' && mount -o remount,ro,bind '{brain}' || exit 77");
+        let mut command = sandbox.command_of("unshare");
+        command.args(["-rm", "sh", "-c", &format!("{mount}; exec \"$0\" {arguments}")]);
+        command
+            .arg(env!("CARGO_BIN_EXE_nugget"))
+            .output()
+            .ok()
+            .filter(|output| output.status.code() == Some(1))
+    };
+    let Some(doctor) = run("doctor --offline") else {
+        eprintln!("this system mounts nothing in a test");
+        return;
+    };
+    let printed = String::from_utf8(doctor.stdout).unwrap();
+    let state = printed.lines().find(|line| line.contains("  state  ")).unwrap();
+    assert!(
+        state.starts_with("failure") && state.contains("is on a read-only file system; fix: "),
+        "{state}"
+    );
+    let failed = run("note add Mine --content text").unwrap();
+    let stderr = String::from_utf8(failed.stderr).unwrap();
+    assert!(stderr.contains("read-only file system") && stderr.contains("\nhint: mount it"), "{stderr}");
+    assert!(!stderr.contains("is full"), "{stderr}");
+}

@@ -602,6 +602,17 @@ fn a_remote_other_than_github_gets_the_brain() {
     let cloned = sandbox.ok(["clone", "bare.git", "again"]);
     assert!(cloned.contains("cloned the brain to"), "{cloned}");
     assert_eq!(git(&sandbox.path().join("again"), &["branch", "--show-current"]), "main\n");
+    // A brain whose folder is gone counts as none: the clone takes its place.
+    let gone = Sandbox::with_brain();
+    std::fs::remove_dir_all(gone.brain()).unwrap();
+    let asked = gone.run(["review"]);
+    assert!(String::from_utf8_lossy(&asked.stderr).contains("`nugget clone URL"), "{asked:?}");
+    gone.ok(["clone", bare.to_str().unwrap()]);
+    assert!(gone.brain().join("brain.yaml").is_file());
+    std::fs::remove_dir_all(gone.brain()).unwrap();
+    let cloned = gone.ok(["clone", bare.to_str().unwrap(), "elsewhere"]);
+    assert!(cloned.contains("set as your brain"), "{cloned}");
+    assert!(gone.ok(["status"]).contains("elsewhere"));
     // An unreachable remote is reported and is not a failure.
     let away = sandbox.path().join("second");
     let printed =

@@ -148,6 +148,8 @@ fn a_second_import_proposes_only_new_and_changed_sections() {
     let second = home.import(&["claude-md"]);
     assert_eq!(titles(&second), ["web-shop: Style", "web-shop: Deploy"]);
     assert_eq!(second["units"][0]["updates"], true);
+    let list = home.sandbox.ok(["review"]);
+    assert!(list.contains("changes a unit that you have") && !list.contains("adds to"), "{list}");
     home.merge(&second);
     let unit =
         std::fs::read_to_string(home.sandbox.brain().join("domains/web-shop/beliefs/web-shop-style.md"))

@@ -412,6 +412,10 @@ fn a_rejected_note_is_no_longer_found() {
     agent.call("remember", json!({ "key": "cache port", "value": "2" }));
     sandbox.ok(["review", "merge", "--all"]);
     assert_eq!(sandbox.json(["recall", "cache port", "--json"])["value"], "2");
+    // Another value replaces the one that a person has merged.
+    agent.call("remember", json!({ "key": "cache port", "value": "3" }));
+    let list = sandbox.ok(["review"]);
+    assert!(list.contains("changes a unit that you have") && !list.contains("adds to"), "{list}");
 }
 
 #[test]

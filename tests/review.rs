@@ -326,6 +326,10 @@ fn two_branches_complete_one_unit_and_a_conflict_is_left_to_edit() {
     assert_eq!(sandbox.git(&["status", "--porcelain"]), "");
     assert_eq!(branches(&sandbox.brain()), "");
 
+    propose_edit(&sandbox, "nugget/other", path, &text.replace("Bound them.", "Bound most of them."));
+    let list = sandbox.ok(["review"]);
+    assert!(list.contains("changes a unit that you have") && !list.contains("adds to"), "{list}");
+    sandbox.ok(["review", "reject", "--all"]);
     propose_edit(&sandbox, "nugget/three", path, &text.replace("Bound them.", "Bound all of them."));
     fs::write(sandbox.brain().join(path), text.replace("Bound them.", "Bound some of them.")).unwrap();
     sandbox.git(&["commit", "-qam", "by hand"]);
@@ -650,7 +654,7 @@ fn a_remote_that_refuses_the_default_branch_changes_nothing() {
     let output = sandbox.run(["review", "merge", "--all"]);
     assert_eq!(output.status.code(), Some(1));
     let printed = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert_eq!(printed.matches("the remote refused the branch").count(), 1, "{printed}");
+    assert_eq!(printed.matches("takes no pushes of its main branch").count(), 1, "{printed}");
     assert_eq!(printed.matches("not merged: ").count(), 3, "{printed}");
     let hint = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(
@@ -659,6 +663,77 @@ fn a_remote_that_refuses_the_default_branch_changes_nothing() {
     );
     assert_eq!(sandbox.git(&["rev-parse", "main"]), main);
     assert_eq!(ids(&sandbox).len(), 3);
+
+    // Merged here while the remote was away: the hints name what gets it out.
+    let away = bare.with_extension("away");
+    fs::rename(&bare, &away).unwrap();
+    sandbox.ok(["review", "merge", "--all"]);
+    fs::rename(&away, &bare).unwrap();
+    let synced = sandbox.ok(["sync"]);
+    assert!(
+        synced.contains("git push origin HEAD:refs/heads/NAME") && !synced.contains("below `nugget/`"),
+        "{synced}"
+    );
+    let advice = "`git push origin main:refs/heads/NAME`";
+    let status = sandbox.ok(["status"]).split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(status.contains(advice) && !status.contains("(git push)"), "{status}");
+    let doctor = String::from_utf8(sandbox.run(["doctor", "--offline"]).stdout).unwrap();
+    let branch = doctor.lines().find(|line| line.contains("  branch  ")).unwrap();
+    assert!(branch.starts_with("warning") && branch.contains(advice), "{branch}");
+    sandbox.git(&["push", "-q", "origin", "main:refs/heads/ours"]);
+    git(&bare, &["update-ref", "refs/heads/main", "refs/heads/ours"]);
+    sandbox.ok(["sync"]);
+    let status = sandbox.ok(["status"]);
+    assert!(!status.contains("to fix"), "{status}");
+}
+
+#[test]
+fn a_merge_that_a_person_has_begun_is_to_be_completed_first() {
+    let (sandbox, bare) = with_folder_remote();
+    let other = sandbox.path().join("other");
+    sandbox.ok(["review", "merge", "--all"]);
+    let fact = sandbox.ok(["remember", "staging host", "stage-1"]);
+    assert!(fact.contains("remembered"), "{fact}");
+    sandbox.git(&["push", "-q", "origin", "main"]);
+    git(sandbox.path(), &["clone", "-q", bare.to_str().unwrap(), "other"]);
+    let path = "domains/general/facts/staging-host.md";
+    let change = |brain: &Path, value: &str| {
+        let file = brain.join(path);
+        fs::write(&file, fs::read_to_string(&file).unwrap().replace("stage-1", value)).unwrap();
+        git(brain, &["commit", "-qam", value]);
+    };
+    change(&other, "stage-2");
+    git(&other, &["push", "-q"]);
+    change(&sandbox.brain(), "stage-3");
+    assert!(
+        !crate::support::try_git(&sandbox.brain(), &["pull", "-q", "--no-rebase", "origin", "main"])
+            .status
+            .success()
+    );
+
+    let told = "a merge is in progress: resolve 1 file, then commit";
+    sandbox.run(["index"]);
+    let status = sandbox.ok(["status"]);
+    assert!(status.contains(told) && !status.contains("git pull"), "{status}");
+    let doctor = sandbox.run(["doctor", "--offline"]);
+    let printed = String::from_utf8(doctor.stdout).unwrap();
+    assert!(doctor.status.code() == Some(1) && !printed.contains("git pull"), "{printed}");
+    assert!(printed.contains("failure  branch") && printed.contains(told), "{printed}");
+    let note = fails(&sandbox, 1, &["note", "add", "Mine", "--content", "Not now."]);
+    assert!(note.contains("hint: finish that first"), "{note}");
+    let in_conflict = "1 file is in conflict and is no unit until then";
+    let recalled = fails(&sandbox, 3, &["recall", "staging host"]);
+    assert!(recalled.contains(in_conflict), "{recalled}");
+    let asked = sandbox.run(["ask", "--no-llm", "staging host"]);
+    assert!(String::from_utf8_lossy(&asked.stderr).contains(in_conflict), "{asked:?}");
+
+    // What was resolved is a unit again, whether or not it is in the index yet.
+    sandbox.git(&["checkout", "-q", "--theirs", "--", path]);
+    sandbox.git(&["add", "."]);
+    sandbox.git(&["commit", "-q", "--no-edit"]);
+    let status = sandbox.ok(["status"]);
+    assert!(!status.contains("is no unit") && !status.contains("in progress"), "{status}");
+    assert_eq!(sandbox.ok(["recall", "staging host"]), "stage-2\n");
 }
 
 #[test]

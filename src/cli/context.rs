@@ -79,7 +79,8 @@ impl Context {
         }
     }
 
-    /// Adds to a failure what is likely its cause: a file of nugget's that this user may not use, or a full disk.
+    /// Adds to a failure what is likely its cause: a file of nugget's that this user may not use, or a full or
+    /// read-only disk.
     pub(crate) fn with_cause(&self, error: CliError) -> CliError {
         if error.code != FAILED {
             return error;
@@ -87,6 +88,7 @@ impl Context {
         let root = self.root(&self.config_and_errors().0);
         let places = StatePaths::for_brain(&root);
         let problem = StateProblem::find_blocked(&root, &places);
+        let problem = problem.or_else(|| StateProblem::find_read_only(&root, &places));
         match problem.or_else(|| StateProblem::find_full_disk(&root, &places)) {
             Some(StateProblem { message, fix }) => {
                 CliError { message: format!("{message} ({})", error.message), ..error }.hint(fix)

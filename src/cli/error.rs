@@ -168,6 +168,8 @@ fn code_and_hint(error: &(dyn Error + 'static)) -> (u8, Option<String>) {
             notes::Error::Changed { .. } => hint(FAILED, "try again"),
             _ => (USAGE, None),
         }
+    } else if let Some(NoteError::Unpushed { is_unfinished: true, .. }) = error.downcast_ref() {
+        hint(FAILED, "finish that first: `git status` in the brain says how")
     } else if let Some(NoteError::Unpushed { .. }) = error.downcast_ref() {
         hint(
             FAILED,
@@ -176,9 +178,13 @@ fn code_and_hint(error: &(dyn Error + 'static)) -> (u8, Option<String>) {
     } else if let Some(error) = error.downcast_ref::<github::Error>() {
         let is_usage = matches!(error, github::Error::InvalidSlug { .. } | github::Error::InvalidApi { .. });
         (if is_usage { USAGE } else { FAILED }, error.hint().map(str::to_owned))
-    } else if let Some(brain::Error::Missing { path } | brain::Error::NotABrain { path }) =
-        error.downcast_ref()
-    {
+    } else if let Some(brain::Error::Missing { path }) = error.downcast_ref() {
+        let path = path.display();
+        hint(
+            MISSING,
+            &format!("`nugget init --path {path}` creates one, `nugget clone URL {path}` brings yours"),
+        )
+    } else if let Some(brain::Error::NotABrain { path }) = error.downcast_ref() {
         hint(MISSING, &format!("run `nugget init --path {}` to create one", path.display()))
     } else if let Some(brain::Error::NotAFolder { .. }) = error.downcast_ref() {
         hint(MISSING, "give a folder with --brain or --path")

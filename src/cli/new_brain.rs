@@ -112,9 +112,15 @@ pub(crate) enum DefaultBrain {
     Other,
 }
 
-/// Makes the first brain the default one. Later brains become the default only on request.
+/// Makes the first brain the default one. Later brains become the default only on request, or if the folder of the
+/// default one is gone.
 pub(crate) fn set_default_if_first(config: &Config, brain: &Brain) -> Result<DefaultBrain, CliError> {
-    if config.get("brain").1 == Origin::Default {
+    let is_free = match config.get("brain").1 {
+        Origin::Default => true,
+        Origin::File(_) => config.path("brain").is_some_and(|folder| !folder.exists()),
+        Origin::Variable(_) | Origin::Flag(_) => false,
+    };
+    if is_free {
         config.write_brain(brain.root())?;
         return Ok(DefaultBrain::NowSet);
     }

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 pub(crate) use actors::{find_credentials, github_host, token_credentials};
-use brain::{Brain, Config};
+use brain::{Brain, Config, StatePaths};
 use git::{Pushed, RemoteFailure, RemoteSession, RemoteUrl};
 use github::{GitHub, Host, Slug};
 use jiff::Timestamp;
@@ -26,6 +26,28 @@ const NO_TOKEN_HINT: &str =
 pub(crate) fn open_repository(brain: &Brain) -> Result<git::Repository, git::Error> {
     let branch = brain.manifest().ok().and_then(|manifest| manifest.default_branch);
     Ok(git::Repository::open(brain.root())?.with_default_branch(branch.as_deref()))
+}
+
+/// The operation of git's that is in progress in the brain, if one is and git can tell.
+pub(crate) fn unfinished(brain: &Brain) -> Option<git::Unfinished> {
+    open_repository(brain).ok()?.unfinished().ok()?
+}
+
+/// What is to be known beside an answer from a brain with files in conflict, which are no units.
+pub(crate) fn conflict_hint(brain: &Brain) -> Option<String> {
+    let unfinished = unfinished(brain).filter(|unfinished| unfinished.conflicts > 0)?;
+    let files = match unfinished.conflicts {
+        1 => "1 file is in conflict and is no unit until then".to_owned(),
+        count => format!("{count} files are in conflict and are no units until then"),
+    };
+    Some(format!("{unfinished}; {files}"))
+}
+
+/// Whether the last sync could not push what was merged here, because the remote takes no pushes of the main branch.
+pub(crate) fn is_push_refused(places: &StatePaths) -> bool {
+    let queue = Some(places.queue()).filter(|path| path.is_file()).and_then(|path| Queue::open(&path).ok());
+    let last = queue.and_then(|queue| actors::sync::last_report(&queue).ok()?);
+    last.is_some_and(|(_, synced)| synced.is_refused)
 }
 
 /// A repository on GitHub that a brain will be pushed to.

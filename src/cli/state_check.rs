@@ -34,6 +34,9 @@ impl StateProblem {
         if let Some(problem) = Self::find_blocked(root, places) {
             return Some(problem);
         }
+        if let Some(problem) = Self::find_read_only(root, places) {
+            return Some(problem);
+        }
         let repository = root.join(".git");
         if repository.is_dir() && !system::process::is_root() && !system::file::is_writable(&repository) {
             return Some(Self {
@@ -57,12 +60,24 @@ impl StateProblem {
         Some(Self { message, fix })
     }
 
+    /// Looks whether the file system of the state folder or the brain is read-only.
+    pub(crate) fn find_read_only(root: &Path, places: &StatePaths) -> Option<Self> {
+        let folder =
+            folders(root, places).find(|folder| system::file::is_read_only(folder).is_ok_and(|is| is))?;
+        Some(Self {
+            message: format!("{} is on a read-only file system", folder.display()),
+            fix: "mount it so that it can be written, or use a brain elsewhere with --brain".to_owned(),
+        })
+    }
+
     /// Looks whether the disk of the state folder or the brain is full.
     pub(crate) fn find_full_disk(root: &Path, places: &StatePaths) -> Option<Self> {
-        let folders = [places.folder(), root].map(|folder| folder.ancestors().find(|folder| folder.exists()));
-        let is_full =
-            |folder: &&Path| system::file::free_bytes(folder).is_ok_and(|free| free < FREE_BYTES_MIN);
-        let folder = folders.into_iter().flatten().find(is_full)?;
+        // A read-only file system, as of an image, has no free space.
+        let is_full = |folder: &&Path| {
+            system::file::free_bytes(folder).is_ok_and(|free| free < FREE_BYTES_MIN)
+                && !system::file::is_read_only(folder).is_ok_and(|is| is)
+        };
+        let folder = folders(root, places).find(is_full)?;
         Some(Self {
             message: format!("the disk that holds {} is full", folder.display()),
             fix: "free some space; what was captured waits until then and is not lost".to_owned(),
@@ -86,4 +101,10 @@ impl StateProblem {
             },
         })
     }
+}
+
+/// The state folder and the brain. A missing one will be created on the disk of its parent.
+pub(crate) fn folders<'a>(root: &'a Path, places: &'a StatePaths) -> impl Iterator<Item = &'a Path> {
+    let folders = [places.folder(), root];
+    folders.into_iter().filter_map(|folder| folder.ancestors().find(|folder| folder.exists()))
 }

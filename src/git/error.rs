@@ -139,6 +139,11 @@ impl Error {
             Self::ConfigurationLocked { .. } | Self::ReferenceLocked { .. } => {
                 Some("try again; if no git process is running, remove that file: it was left by a killed one")
             }
+            Self::Lock { source, .. } | Self::Io { source, .. }
+                if source.kind() == std::io::ErrorKind::ReadOnlyFilesystem =>
+            {
+                Some("mount that disk so that it can be written, or move the brain to another one")
+            }
             Self::LockTimeout { .. } => Some("another nugget process is writing to the brain; try again"),
             _ => None,
         }

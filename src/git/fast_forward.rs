@@ -239,7 +239,13 @@ impl Merge {
         match common_ancestor(&git, from, to)? {
             Some(base) if base == to => return Ok(Err(FastForward::AlreadyThere)),
             Some(base) if base == from => {}
-            _ => return refused(Refusal::NotAFastForward),
+            // A person joins both already; git would refuse to pull.
+            _ => {
+                return refused(match git.state() {
+                    Some(state) => Refusal::InProgress(operation(&state).to_owned()),
+                    None => Refusal::NotAFastForward,
+                });
+            }
         }
         if is_checked_out_elsewhere(&git, &reference) {
             return refused(Refusal::CheckedOutElsewhere);

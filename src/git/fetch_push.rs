@@ -147,7 +147,7 @@ impl Repository {
     ///
     /// # Errors
     /// [`Error::BranchMoved`] when the commit is no descendant; [`RemoteFailure::Stale`] when the remote's branch has
-    /// moved, [`RemoteFailure::Protected`] when it takes no pushes; as [`fetch`](Self::fetch).
+    /// moved, [`RemoteFailure::DefaultProtected`] when it takes no pushes; as [`fetch`](Self::fetch).
     pub fn push_merged(
         &self,
         session: &RemoteSession<'_>,
@@ -159,7 +159,12 @@ impl Repository {
         if !self.contains(commit, expected)? {
             return Err(Error::BranchMoved { branch: name });
         }
-        operation.push(&name, Some(commit), Some(expected))
+        operation.push(&name, Some(commit), Some(expected)).map_err(|error| match error {
+            Error::Remote { failure: RemoteFailure::Protected, message } => {
+                Error::Remote { failure: RemoteFailure::DefaultProtected, message }
+            }
+            error => error,
+        })
     }
 
     /// Deletes one of nugget's branches at the remote if it is at `expected` there. `false` if it does not

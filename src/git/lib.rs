@@ -67,6 +67,7 @@ mod reviewers;
 #[cfg(test)]
 mod tests;
 mod types;
+mod unfinished;
 mod whereabouts;
 mod work_tree;
 
@@ -89,3 +90,4 @@ pub use review_branches::{MergedFile, PendingBranch};
 pub use review_snapshot::{ContentState, ReviewSnapshot};
 pub use reviewers::Reviewers;
 pub use types::{BLOB_BYTES_MAX, BRANCH_PREFIX, CommitId, Identity, InvalidCommitId, NewFile};
+pub use unfinished::Unfinished;

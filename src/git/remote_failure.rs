@@ -16,6 +16,8 @@ pub enum RemoteFailure {
     NotFound,
     /// The remote refuses the reference: by a rule, a hook, or because it is protected.
     Protected,
+    /// The remote takes no pushes of its default branch.
+    DefaultProtected,
     /// The reference at the remote is not at the expected commit.
     Stale,
     /// The remote has no default branch, and a branch of nugget's must not become it.
@@ -33,6 +35,7 @@ impl fmt::Display for RemoteFailure {
             Self::Denied => "the remote denied access",
             Self::NotFound => "the remote has no such repository",
             Self::Protected => "the remote refused the branch",
+            Self::DefaultProtected => "the remote takes no pushes of its main branch",
             Self::Stale => "the remote's branch has changed meanwhile",
             Self::Empty => "the remote has no default branch yet",
             Self::TooLate => "the remote did not answer in time",
@@ -199,6 +202,9 @@ impl RemoteFailure {
             }
             Self::NotFound => Some("check the URL that `git remote -v` prints in the brain"),
             Self::Protected => Some("allow branches below `nugget/` in the repository's rules"),
+            Self::DefaultProtected => Some(
+                "have somebody push it who may, or `git push origin HEAD:refs/heads/NAME` and open a pull request",
+            ),
             Self::Empty => Some("push the brain's main branch first"),
             Self::Offline | Self::Stale | Self::TooLate | Self::Other => None,
         }

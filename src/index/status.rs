@@ -25,7 +25,7 @@ pub struct IndexStatus {
     pub units: usize,
     /// Chunks in the index.
     pub chunks: usize,
-    /// Files that are not in the index because of an error.
+    /// Files that are not in the index because of an error, and are still as they were then.
     pub problems: usize,
     /// Files that were added, changed or removed since, by size and time.
     pub behind: usize,
@@ -70,7 +70,6 @@ fn read(connection: &Connection, files: &[BrainFile]) -> rusqlite::Result<Option
     let mut files = files.iter().peekable();
     while let Some(row) = rows.next()? {
         let path = row.get_ref(0)?.as_str()?;
-        status.problems += usize::from(row.get::<_, bool>(3)?);
         while files.next_if(|file| file.path.as_str() < path).is_some() {
             status.behind += 1;
         }
@@ -79,6 +78,7 @@ fn read(connection: &Connection, files: &[BrainFile]) -> rusqlite::Result<Option
             .next_if(|file| file.path == path)
             .is_some_and(|file| (file.size, i64::try_from(file.modified_ns).unwrap_or(i64::MAX)) == stamp);
         status.behind += usize::from(!same);
+        status.problems += usize::from(same && row.get::<_, bool>(3)?);
     }
     status.behind += files.count();
     Ok(Some(status))

@@ -16,6 +16,10 @@ const SAME_STATEMENT_SHARE: f64 = 0.65;
 const DENIED_SHARE: f64 = 0.8;
 /// The share of common words from which on two statements have one form, and differ by what they say.
 const SAME_FORM_SHARE: f64 = 0.7;
+/// The share of common words from which on two texts are nearly one.
+const SAME_TEXT_SHARE: f64 = 0.9;
+/// The share for two decisions whose titles differ in the middle.
+const OTHER_CHOICE_SHARE: f64 = 0.4;
 /// Fewer shared words do not make a sentence the same statement.
 const SHARED_WORDS_MIN: usize = 3;
 
@@ -183,6 +187,13 @@ impl Statement {
         })
     }
 
+    /// Whether both begin and end with the same words, and have others in between.
+    fn has_other_middle(&self, other: &Self) -> bool {
+        let (start, shorter) = (self.common_start(other), self.raw.len().min(other.raw.len()));
+        let end = self.raw.iter().rev().zip(other.raw.iter().rev()).take_while(|(a, b)| a == b).count();
+        start > 0 && end > 0 && start + end < shorter
+    }
+
     /// How many words both begin with.
     fn common_start(&self, other: &Self) -> usize {
         self.raw.iter().zip(&other.raw).take_while(|(a, b)| a == b).count()
@@ -195,6 +206,8 @@ pub struct Statements {
     /// The title.
     pub title: Statement,
     sentences: Vec<Statement>,
+    /// Whether a number in the title stands apart from it: "Deploys (2)", "Part 2: deploys".
+    has_count: bool,
     /// The stems of title and text.
     pub all: Words,
     /// Whether its type states what is so from now on, so that a later one may replace it.
@@ -212,6 +225,9 @@ impl Statements {
         Self {
             title: Statement::new(title),
             sentences: sentences.map(Statement::new).collect(),
+            has_count: title.split_whitespace().any(|word| {
+                number(&bare(word)).is_some() && (word.starts_with(['#', '(']) || word.ends_with([':', ')']))
+            }),
             all: words(&format!("{title}\n{text}")),
             is_choice,
         }
@@ -249,6 +265,30 @@ impl Statements {
             || self.sentences.iter().any(|one| other.sentences.iter().any(|two| one.has_another_number(two)))
     }
 
+    /// Whether two units have nearly one text, and titles that differ only in a number that counts the units: it stands
+    /// apart from the title, or the text says what the title says and has no such number.
+    pub fn is_numbered_copy(&self, other: &Self) -> bool {
+        let [ours, theirs] = [self, other].map(Self::below);
+        let counts = |unit: &Self, (below, numbers): &(Words, BTreeSet<&String>)| {
+            let is_said = share_of(&unit.title.subject, below) >= SAME_STATEMENT_SHARE;
+            (unit.has_count || is_said) && unit.title.numbers.iter().all(|number| !numbers.contains(number))
+        };
+        ours.0.len() >= SHARED_WORDS_MIN
+            && jaccard(&ours.0, &theirs.0) >= SAME_TEXT_SHARE
+            && ours.1 == theirs.1
+            && self.title.subject == other.title.subject
+            && self.title.differs_in_numbers(&other.title)
+            && counts(self, &ours)
+            && counts(other, &theirs)
+            && !self.differ_in_a_statement(other)
+    }
+
+    /// The stems and the numbers of the text below the title.
+    fn below(&self) -> (Words, BTreeSet<&String>) {
+        let words = self.sentences.iter().flat_map(|sentence| sentence.subject.iter().cloned()).collect();
+        (words, self.sentences.iter().flat_map(|sentence| &sentence.numbers).collect())
+    }
+
     /// The title and the sentences.
     fn statements(&self) -> impl Iterator<Item = &Statement> {
         std::iter::once(&self.title).chain(&self.sentences)
@@ -279,6 +319,7 @@ impl Statements {
         self.sentences.iter().any(|sentence| {
             sentence.is_same_statement(statement, DENIED_SHARE)
                 && sentence.is_negative == statement.is_negative
+                && !sentence.is_denial(statement)
                 && !sentence.has_opposite_word(statement)
         })
     }
@@ -316,6 +357,84 @@ pub fn is_correction(text: &str) -> bool {
 /// way round.
 pub fn contradicts(one: &str, other: &str) -> bool {
     Statement::new(one).is_denial(&Statement::new(other))
+}
+
+/// Whether a text decides against what an older title decides for, so that both cannot hold: "we decided against postgres
+/// with jsonb columns" and "use postgres with jsonb columns". `title` is the text's own.
+pub fn reverses(title: &str, text: &str, old_title: &str) -> bool {
+    let (own, chosen) = (Statement::new(title).subject, chosen_words(old_title));
+    rejected_choices(title, text).iter().any(|rejected| {
+        let is_whole = chosen.len() > 1 && share_of(&chosen, rejected) >= DENIED_SHARE;
+        (is_whole || share_of(rejected, &chosen) >= DENIED_SHARE)
+            && rejected.intersection(&chosen).any(|word| !own.contains(word))
+    })
+}
+
+/// Whether two decisions are two, although they are about one thing: one decides against something that the other decides
+/// for, or their titles differ in the middle and each names something that the other never mentions, or neither mentions
+/// anything of what the other's title names.
+pub fn are_two_decisions(one: (&str, &str), other: (&str, &str)) -> bool {
+    let rejects_part = |(title, text): (&str, &str), (other_title, _): (&str, &str)| {
+        let (own, chosen) = (Statement::new(title).subject, chosen_words(other_title));
+        let rejected = rejected_choices(title, text);
+        rejected.iter().flatten().any(|word| chosen.contains(word) && !own.contains(word))
+    };
+    let [ours, theirs] = [one, other].map(|(title, text)| Statements::new(title, text, true));
+    let is_apart = |one: &Statements, other: &Statements| one.title.subject.is_disjoint(&other.all);
+    let has_other_middle = ours.title.has_other_middle(&theirs.title)
+        && ours.title.likeness(&theirs.title) >= OTHER_CHOICE_SHARE
+        && ours.has_other_subject(&theirs);
+    rejects_part(one, other)
+        || rejects_part(other, one)
+        || has_other_middle
+        || is_apart(&ours, &theirs) && is_apart(&theirs, &ours)
+}
+
+/// What a title decides for; nothing if it only decides against something.
+fn chosen_words(title: &str) -> Words {
+    let statement = Statement::new(title);
+    match statement.sides {
+        _ if !rejected_choices(title, "").is_empty() => Words::new(),
+        Some(Sides(affirmed, _)) => affirmed,
+        None if statement.is_negative => Words::new(),
+        None => statement.subject,
+    }
+}
+
+/// What a title and its text decide against: the words behind "decided against" or "decided not to", up to the reason.
+fn rejected_choices(title: &str, text: &str) -> Vec<Words> {
+    const VERBS: [&str; 6] = ["decid", "agre", "settl", "opt", "resolv", "vot"];
+    const ENDS: [&str; 10] = ["and", "as", "because", "but", "or", "since", "so", "until", "when", "which"];
+    let text = format!("{title}\n{text}");
+    let mut choices = Vec::new();
+    for line in text.lines() {
+        let tokens: Vec<&str> = line.split_whitespace().collect();
+        let raw: Vec<String> = tokens.iter().map(|token| bare(token)).collect();
+        for (at, verb) in raw.iter().enumerate() {
+            let next = |step: usize| raw.get(at + step).map_or("", String::as_str);
+            let from = match (next(1), next(2)) {
+                _ if !VERBS.iter().any(|stem| verb.starts_with(stem)) => continue,
+                ("against", _) => at + 2,
+                ("not", "to") => at + 3,
+                _ => continue,
+            };
+            let mut choice = Words::new();
+            for at in from..raw.len() {
+                let is_favor =
+                    raw[at] == "in" && raw.get(at + 1).is_some_and(|word| word.starts_with("favo"));
+                if ENDS.contains(&raw[at].as_str()) || raw[at].is_empty() || is_favor {
+                    break;
+                }
+                choice.extend(subject_of(&raw[at]));
+                if tokens[at].ends_with([',', '.', ';', ':', '!', ')']) {
+                    break;
+                }
+            }
+            choices.push(choice);
+        }
+    }
+    choices.retain(|choice| !choice.is_empty());
+    choices
 }
 
 /// Whether two titles have the same form or differ in one word, and each names something that the other one's title and text
@@ -526,6 +645,71 @@ mod tests {
         ] {
             assert!(!contradicts(one, other) && !contradicts(other, one), "{one} | {other}");
         }
+    }
+
+    #[test]
+    fn what_is_decided_against_is_reversed() {
+        let postgres = "Use postgres with jsonb columns";
+        let systemd = "Use systemd units on three plain servers";
+        for (title, text, old) in [
+            (
+                "Use MongoDB with plain collections",
+                "We decided against postgres with jsonb columns because the documents are 40 MB each.",
+                postgres,
+            ),
+            (
+                "Use MongoDB",
+                "Decided not to use postgres with jsonb columns for orders, it is slow.",
+                postgres,
+            ),
+            (
+                "Use Kubernetes on three plain servers",
+                "We decided against systemd units, they drift.",
+                systemd,
+            ),
+            (
+                "Use Tailwind in the shop",
+                "We have decided against CSS modules.",
+                "Use CSS modules in the shop",
+            ),
+            ("Use npm", "We decided against pnpm.", "Use pnpm, not yarn"),
+        ] {
+            assert!(reverses(title, text, old), "{title} | {old}");
+            assert!(are_two_decisions((title, text), (old, "")), "{title} | {old}");
+            assert!(are_two_decisions((old, ""), (title, text)), "{title} | {old}");
+        }
+        let mongo = "We decided against MongoDB because reporting needs joins.";
+        for (title, text, old) in [
+            (postgres, mongo, postgres),
+            (postgres, mongo, "Use postgres, not MongoDB"),
+            (postgres, mongo, "Decide against MongoDB"),
+            (postgres, mongo, "Do not use MongoDB"),
+            (postgres, "The tests run against postgres with jsonb columns.", postgres),
+            ("Use five plain servers", "We decided against three plain servers.", "Use three plain servers"),
+            (
+                "Use a plain table for the audit log",
+                "We decided against jsonb columns for the audit log.",
+                postgres,
+            ),
+        ] {
+            assert!(!reverses(title, text, old), "{title} | {old}");
+        }
+    }
+
+    #[test]
+    fn decisions_of_one_form_are_two() {
+        let systemd = ("Use systemd units on three plain servers", "");
+        assert!(are_two_decisions(("Use Kubernetes on three plain servers", ""), systemd));
+        let moved = ("Use Kubernetes on three plain servers", "The systemd units drift.");
+        assert!(!are_two_decisions(moved, systemd), "it says itself how they are related");
+        let outbox = ("Transactional outbox over dual writes", "An outbox row is committed with the change.");
+        let restated = ("Write events to an outbox table in the same transaction as the change", "");
+        assert!(!are_two_decisions(restated, outbox));
+        let postgres = ("Use postgres with jsonb columns", "");
+        assert!(are_two_decisions(("Use MySQL with jsonb columns", ""), postgres));
+        assert!(are_two_decisions(("Use MongoDB with plain collections", ""), postgres));
+        assert!(!are_two_decisions(("Keep jsonb columns small", ""), postgres));
+        assert!(!are_two_decisions(("Keep three plain servers with systemd units", ""), systemd));
     }
 
     #[test]

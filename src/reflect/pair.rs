@@ -42,6 +42,8 @@ pub(crate) struct Compared<'a> {
     vector: Option<&'a [f32]>,
     canonical_title: String,
     canonical_text: String,
+    /// The text below the title.
+    canonical_below: String,
     statements: Statements,
 }
 
@@ -58,6 +60,7 @@ impl<'a> Compared<'a> {
             vector: vector.filter(|vector| !vector.is_empty()),
             canonical_title: canonical(&unit.title),
             canonical_text: canonical(&text),
+            canonical_below: canonical(&below),
             statements: Statements::new(&unit.title, &below, is_choice),
             text,
         }
@@ -78,6 +81,10 @@ impl<'a> Compared<'a> {
         let same_title = self.canonical_title == other.canonical_title;
         if same_title && same_domain && self.is_fact() && other.is_fact() {
             return Verdict::Opposed;
+        }
+        if same_domain && self.statements.is_numbered_copy(&other.statements) {
+            let is_exact = self.canonical_below == other.canonical_below;
+            return Verdict::Same { is_exact };
         }
         let Some(cosine) = cosine else { return self.verdict_by_words(other) };
         if cosine < OPPOSITE_COSINE {

@@ -238,6 +238,41 @@ fn only_links_to_nothing_are_dangling() {
 }
 
 #[test]
+fn a_number_that_counts_copies_is_no_contradiction() {
+    let smoke = "Run the smoke tests on staging before each deploy.";
+    let pair = |titles: [&str; 2], bodies: [&str; 2]| {
+        let files = [
+            unit("one", &format!("{:?}", titles[0]), "2026-10-01", "", bodies[0]),
+            unit("other", &format!("{:?}", titles[1]), "2026-10-02", "", bodies[1]),
+        ];
+        found(&files).into_iter().map(|finding| finding.kind).collect::<Vec<_>>()
+    };
+    let titles = ["Dup 1: smoke tests on staging", "Dup 2: smoke tests on staging"];
+    assert_eq!(pair(titles, [smoke, smoke]), [Kind::Duplicate]);
+    let nearly = "Run the smoke tests on staging before every deploy.";
+    assert_eq!(pair(titles, [smoke, nearly]), [Kind::NearDuplicate]);
+    // Values contradict each other, in the title as in the text.
+    let waits = ["Wait 30 seconds for the proxy", "Wait 60 seconds for the proxy"];
+    let slow = "It starts slowly after a deploy.";
+    assert_eq!(pair(waits, [slow, slow]), [Kind::Contradiction]);
+    let five = "Retry the smoke tests on staging five times.";
+    let two = "Retry the smoke tests on staging two times.";
+    assert_eq!(pair(titles, [five, two]), [Kind::Contradiction]);
+}
+
+#[test]
+fn a_rule_the_other_way_round_is_a_contradiction_also_where_the_text_is_the_title() {
+    let [tabs, spaces] = [
+        "Always indent Makefiles with tabs, never with spaces",
+        "Never indent Makefiles with tabs, always with spaces",
+    ];
+    let files =
+        [unit("tabs", tabs, "2026-10-01", "", tabs), unit("spaces", spaces, "2026-10-02", "", spaces)];
+    let kinds: Vec<Kind> = found(&files).into_iter().map(|finding| finding.kind).collect();
+    assert_eq!(kinds, [Kind::Contradiction]);
+}
+
+#[test]
 fn a_note_that_sessions_need_moves_to_the_folder_of_its_type() {
     let front = "type: note\ntitle: Cache store\nlast_modified: 2026-10-01\nrelated: [{id: gone}]\n";
     let mut files = [file("notes/cache.md", front, "We chose Redis over files.")];

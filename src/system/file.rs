@@ -206,6 +206,14 @@ pub fn free_bytes(folder: &Path) -> io::Result<u64> {
     Ok(disk.f_bavail.saturating_mul(disk.f_frsize))
 }
 
+/// Whether the file system of a folder is read-only.
+///
+/// # Errors
+/// When the system does not tell.
+pub fn is_read_only(folder: &Path) -> io::Result<bool> {
+    Ok(rustix::fs::statvfs(folder)?.f_flag.contains(rustix::fs::StatVfsMountFlags::RDONLY))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -251,5 +259,6 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         assert!(free_bytes(folder.path()).unwrap() > 0);
         assert!(free_bytes(&folder.path().join("missing")).is_err());
+        assert!(!is_read_only(folder.path()).unwrap());
     }
 }

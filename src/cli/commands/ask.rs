@@ -12,7 +12,7 @@ use serde_json::json;
 use crate::context::Context;
 use crate::error::{CliError, USAGE};
 use crate::index_update::update_before_question;
-use crate::{async_runtime, extractor, output, pager, settings};
+use crate::{async_runtime, extractor, output, pager, remote, settings};
 
 const DEADLINE: Duration = Duration::from_secs(60);
 /// The longest question, in characters: more than the embedding model reads.
@@ -116,6 +116,9 @@ impl AskArgs {
             Ok::<_, CliError>((answer, written))
         })?;
         self.print(context, &question, &answer, written.as_deref())?;
+        if let Some(hint) = remote::conflict_hint(&brain) {
+            output::note(&format!("note: {hint}"));
+        }
         stopwatch.lap("end");
         if self.timings {
             output::note(&stopwatch.to_json().to_string());

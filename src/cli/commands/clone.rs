@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use brain::{Brain, Config, Origin};
+use brain::Brain;
 use git::{RemoteUrl, Scheme};
 use github::{GitHub, Host, Slug};
 use serde_json::json;
@@ -50,7 +50,10 @@ impl CloneArgs {
             _ => absolute_if_folder(&self.from),
         };
         let remote_url = RemoteUrl::parse(&url);
-        let folder = self.folder.clone().unwrap_or_else(|| default_folder(&config, remote_url.as_ref()));
+        let folder = self
+            .folder
+            .clone()
+            .unwrap_or_else(|| default_folder(&context.root(&config), remote_url.as_ref()));
         let credentials = remote::find_credentials(remote_url.as_ref(), &api)?;
         let spinner = output::spinner("cloning");
         let cloned = git::clone(&url, &folder, credentials.as_ref(), DEADLINE);
@@ -117,10 +120,10 @@ fn absolute_if_folder(from: &str) -> String {
     }
 }
 
-fn default_folder(config: &Config, remote_url: Option<&RemoteUrl>) -> PathBuf {
-    let default = brain::paths::default_brain();
-    if config.get("brain").1 == Origin::Default && !default.exists() {
-        return default;
+/// The folder of the default brain if there is no brain yet, or no more; else one of the repository's name.
+fn default_folder(default: &Path, remote_url: Option<&RemoteUrl>) -> PathBuf {
+    if !default.exists() {
+        return default.to_owned();
     }
     let path = remote_url.map_or("", |url| url.path.as_str());
     let name = path.rsplit('/').next().unwrap_or_default();

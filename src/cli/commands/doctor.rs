@@ -31,7 +31,7 @@ use crate::staleness;
 use crate::state_check::StateProblem;
 use crate::subprocess::version_of;
 use crate::unit_files::read_units;
-use crate::{async_runtime, extractor, plugin, remote, settings};
+use crate::{async_runtime, extractor, plugin, remote, settings, state_check};
 
 mod archive;
 mod check;
@@ -151,7 +151,7 @@ fn run_checks(context: &Context, offline: bool) -> Vec<Check> {
         let crashed = || Check::failure("doctor", "check crashed");
         checks.push(git.join().unwrap_or_else(|_| crashed()));
         checks.push(check_brain(brain, &root));
-        checks.extend(opened.as_ref().map(check_branch));
+        checks.extend(opened.as_ref().map(|repository| check_branch(repository, &places)));
         let answers = answers.join().unwrap_or(None);
         checks.push(remote_checks.check_token(answers.as_ref(), offline));
         checks.push(remote_checks.check_remote(reached.join().unwrap_or(None), offline));
@@ -247,13 +247,20 @@ fn restore_manifest(root: &Path) -> String {
     format!("git -C {} checkout {branch} -- {}", root.display(), brain::BRAIN_YAML)
 }
 
-fn check_branch(repository: &Result<git::Repository, git::Error>) -> Check {
+fn check_branch(repository: &Result<git::Repository, git::Error>, places: &StatePaths) -> Check {
     let name = "branch";
     let failed = |error: &git::Error| Check::error(name, Level::Failure, error, error.hint());
-    let lag = match repository {
-        Ok(repository) => repository.lag(),
+    let (lag, unfinished) = match repository {
+        Ok(repository) => (repository.lag(), repository.unfinished().ok().flatten()),
         Err(error) => return failed(error),
     };
+    // Until then git refuses what is advised for everything else.
+    if let Some(unfinished) = unfinished {
+        let level = if unfinished.conflicts > 0 { Level::Failure } else { Level::Warning };
+        let abort = if unfinished.is_merge() { "; `git merge --abort` gives it up" } else { "" };
+        return Check::new(name, level, unfinished.to_string())
+            .fix(format!("`git status` in the brain says how{abort}"));
+    }
     let Lag { branch, behind, ahead, blocked, remote, .. } = match lag {
         Ok(lag) => lag,
         Err(error) => return failed(&error),
@@ -264,6 +271,13 @@ fn check_branch(repository: &Result<git::Repository, git::Error>) -> Check {
     }
     match (behind, ahead, blocked) {
         (0, 0, _) => Check::ok(name, format!("`{branch}` is up to date with the remote's last known state")),
+        (0, ahead, _) if remote::is_push_refused(places) => {
+            let refused =
+                format!("`{branch}` has {} not pushed, and the remote takes no pushes of it", commits(ahead));
+            Check::warning(name, refused).fix(format!(
+                "`git push origin {branch}:refs/heads/NAME` and open a pull request, or have somebody push it who may"
+            ))
+        }
         (0, ahead, _) => Check::ok(name, format!("`{branch}` has {} not pushed", commits(ahead))),
         (behind, 0, None) => {
             Check::warning(name, format!("`{branch}` is {} behind", commits(behind))).fix("nugget sync")
@@ -755,16 +769,17 @@ fn check_server(login: &Login, offline: bool) -> Check {
 /// The free space where captures are stored and where units are written.
 fn check_disk(places: &StatePaths, root: &Path) -> Check {
     let name = "disk";
-    // A missing folder will be created on the disk of its parent.
-    let folders = [places.folder(), root].map(|folder| folder.ancestors().find(|folder| folder.exists()));
+    // To free space on a read-only one helps nothing, and the check of the state names it.
+    let folders = state_check::folders(root, places)
+        .filter(|folder| !system::file::is_read_only(folder).is_ok_and(|is_read_only| is_read_only));
     let free = |folder: &Path| match system::file::free_bytes(folder) {
         Ok(free) => Ok((free, folder.to_owned())),
         Err(error) => Err(format!("{}: {error}", folder.display())),
     };
-    let least = folders.into_iter().flatten().map(free).collect::<Result<Vec<_>, _>>();
+    let least = folders.map(free).collect::<Result<Vec<_>, _>>();
     let (free, folder) = match least.map(|all| all.into_iter().min()) {
         Ok(Some(least)) => least,
-        Ok(None) => return Check::warning(name, "there is no folder to check"),
+        Ok(None) => return Check::warning(name, "there is no folder that can be written"),
         Err(error) => return Check::warning(name, error),
     };
     let message = format!("{} free for {}", size(free), folder.display());

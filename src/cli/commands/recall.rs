@@ -7,6 +7,7 @@ use crate::context::Context;
 use crate::error::{CliError, MISSING, USAGE};
 use crate::note_change::open;
 use crate::output::{self, safe};
+use crate::remote;
 
 const AFTER: &str = "\
 The key may be given in other words: the beginning of a word of it, most of its
@@ -35,12 +36,16 @@ impl RecallArgs {
         if knowledge::text::strip_hidden(&question).trim().is_empty() {
             return Err(CliError::new("the key is empty").code(USAGE));
         }
-        let Some(fact) = Facts::default().recall(&open(context)?, &question)? else {
+        let setup = open(context)?;
+        let Some(fact) = Facts::default().recall(&setup, &question)? else {
+            let hint = remote::conflict_hint(&setup.brain).unwrap_or_else(|| {
+                format!(
+                    "`nugget note search {question:?}` searches notes; `nugget list --type fact` lists facts"
+                )
+            });
             return Err(CliError::new(format!("nothing is remembered under a key like {question:?}"))
                 .code(MISSING)
-                .hint(format!(
-                    "`nugget note search {question:?}` searches notes; `nugget list --type fact` lists facts"
-                )));
+                .hint(hint));
         };
         if self.json {
             return output::print_json(&json!({

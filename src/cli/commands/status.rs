@@ -29,7 +29,7 @@ use self::team::ServerStatus;
 use crate::archive::{is_enabled, open_archive};
 use crate::context::Context;
 use crate::error::CliError;
-use crate::remote::open_repository;
+use crate::remote::{open_repository, unfinished};
 use crate::spawn::take_in_spooled;
 use crate::state_check::StateProblem;
 use crate::whole_number::whole_number;
@@ -134,6 +134,8 @@ struct Status {
     is_running: bool,
     /// What keeps a worker from running.
     problem: Option<StateProblem>,
+    /// An operation of git's that a person has begun.
+    unfinished: Option<git::Unfinished>,
     /// The worker's process id and report, while it runs.
     worker: Option<(u32, WorkerReport)>,
     /// The latest captures, as many as were asked for.
@@ -278,6 +280,7 @@ impl Status {
             server: ServerStatus::read(&places),
             is_running: FileLocks::new(places.wait_lock(), places.drain_lock()).is_draining(),
             problem: StateProblem::find(brain.root(), &places),
+            unfinished: unfinished(brain),
             worker: None,
             captures: Vec::new(),
             running: Vec::new(),

@@ -53,7 +53,7 @@ pub(super) fn remarks(item: &Item, now: Timestamp) -> Vec<String> {
     let mut remarks: Vec<String> = item.reasons.iter().map(|reason| safe(reason)).collect();
     match item.action {
         Action::Adds => {}
-        Action::Completes if item.is_edit() || item.is_reflection() => {
+        Action::Completes if item.is_edit() || item.is_reflection() || item.changes_text() => {
             remarks.push("changes a unit that you have".to_owned())
         }
         Action::Completes => remarks.push("adds to a unit that you have".to_owned()),

@@ -20,6 +20,8 @@ pub(super) struct RemoteStatus {
     pub(super) lag: Option<git::Lag>,
     pub(super) synced: Option<Timestamp>,
     pub(super) error: Option<String>,
+    /// Whether the remote takes no pushes of its default branch.
+    pub(super) is_refused: bool,
     pub(super) pause: Option<Pause>,
 }
 
@@ -27,7 +29,8 @@ impl RemoteStatus {
     pub(super) fn read(brain: &Brain) -> Option<Self> {
         let repository = remote::open_repository(brain).ok()?;
         let url = repository.remote().ok()??.display_url();
-        Some(Self { url, lag: repository.lag().ok(), synced: None, error: None, pause: None })
+        let lag = repository.lag().ok();
+        Some(Self { url, lag, synced: None, error: None, is_refused: false, pause: None })
     }
 
     pub(super) fn to_json(&self) -> Value {
@@ -47,21 +50,24 @@ impl RemoteStatus {
     /// Adds what the queue knows of the last sync and of a pause of deliveries.
     pub(super) fn read_queue(&mut self, queue: &Queue) -> Result<(), CliError> {
         let last = actors::sync::last_report(queue)?;
+        self.is_refused = last.as_ref().is_some_and(|(_, synced)| synced.is_refused);
         self.error = last.as_ref().and_then(|(_, synced)| synced.error.clone());
         self.synced = last.map(|(at, _)| at);
         self.pause = queue.pauses()?.into_iter().find(|pause| pause.stage == Stage::Delivery);
         Ok(())
     }
 
-    /// The remote in one line, and its problems.
-    pub(super) fn describe(&self, now: Timestamp) -> (String, Vec<String>) {
+    /// The remote in one line, and its problems. While an operation of git's is in progress, git refuses what is advised
+    /// for a branch that lacks commits.
+    pub(super) fn describe(&self, now: Timestamp, is_unfinished: bool) -> (String, Vec<String>) {
         let synced = match self.synced {
             Some(at) => format!("checked {} ago", output::age(at, now)),
             None => "not checked yet: nugget sync".to_owned(),
         };
         let head = format!("{} ({synced})", output::safe(&self.url));
         let mut problems = Vec::new();
-        if let Some(lag) = &self.lag {
+        let is_refused = self.is_refused && self.lag.as_ref().is_some_and(|lag| lag.ahead > 0);
+        if let Some(lag) = self.lag.as_ref().filter(|_| !is_unfinished) {
             if lag.behind > 0 {
                 let why = lag.blocked.as_ref().map(|why| format!(": {}", output::safe(&why.to_string())));
                 problems.push(format!(
@@ -74,14 +80,18 @@ impl RemoteStatus {
             if lag.ahead > 0 {
                 let branch = output::safe(&lag.branch);
                 // A push of what has diverged is refused.
-                let how = if lag.behind > 0 { "git pull --no-rebase, then git push" } else { "git push" };
-                problems.push(format!(
-                    "{} of {branch} not pushed yet ({how})",
-                    counted(lag.ahead as u64, "commit")
-                ));
+                let pull = if lag.behind > 0 { "git pull --no-rebase, then " } else { "" };
+                let commits = counted(lag.ahead as u64, "commit");
+                problems.push(match is_refused {
+                    true => format!(
+                        "{commits} of {branch} not pushed, and the remote takes no pushes of it: {pull}`git push origin \
+                         {branch}:refs/heads/NAME` and open a pull request, or have somebody push it who may"
+                    ),
+                    false => format!("{commits} of {branch} not pushed yet ({pull}git push)"),
+                });
             }
         }
-        if let Some(error) = &self.error {
+        if let Some(error) = self.error.as_ref().filter(|_| !is_refused) {
             problems.push(format!("the last check failed: {}", output::safe(error)));
         }
         if let Some(pause) = &self.pause {

@@ -44,7 +44,7 @@ impl Status {
             lines.extend(wrapped_fact(if at == 0 { "now" } else { "" }, work, *style, width));
         }
         if let Some(remote) = &self.remote {
-            lines.push(fact("remote", plain(remote.describe(self.now).0)));
+            lines.push(fact("remote", plain(remote.describe(self.now, false).0)));
         }
         if let Some(server) = &self.server {
             lines.push(fact("server", plain(server.describe())));
@@ -123,14 +123,18 @@ impl Status {
             );
             problems.push((why, WARN));
         }
+        if let Some(unfinished) = &self.unfinished {
+            problems.push((unfinished.to_string(), BAD));
+        }
         let unreadable = self.index.as_ref().map_or(0, |index| index.problems);
         if unreadable > 0 {
             let files = output::no_units(unreadable as u64);
             problems.push((format!("{files}: `nugget index` says why"), WARN));
         }
-        let remote = self.remote.as_ref().map(|remote| remote.describe(self.now).1).unwrap_or_default();
+        let is_unfinished = self.unfinished.is_some();
+        let remote = self.remote.as_ref().map(|remote| remote.describe(self.now, is_unfinished).1);
         let server = self.server.as_ref().and_then(|server| server.problem(self.now));
-        problems.extend(remote.into_iter().chain(server).map(|problem| (problem, WARN)));
+        problems.extend(remote.into_iter().flatten().chain(server).map(|problem| (problem, WARN)));
         problems
     }
 
@@ -649,6 +653,7 @@ mod tests {
                 lag: None,
                 synced: Some(now - jiff::SignedDuration::from_mins(2)),
                 error: Some("the remote cannot be reached".to_owned()),
+                is_refused: false,
                 pause: None,
             }),
             server: Some(ServerStatus {
@@ -657,6 +662,7 @@ mod tests {
                 pause: None,
             }),
             problem: None,
+            unfinished: None,
             is_running: true,
             worker: Some((
                 4711,
