@@ -1,5 +1,8 @@
 //! nugget's branches that wait for review.
 
+use std::collections::HashSet;
+use std::time::{Duration, Instant};
+
 use jiff::Timestamp;
 use knowledge::{is_edited_copy, text};
 
@@ -48,6 +51,27 @@ impl Repository {
         }
         pending.sort_by(|a, b| (a.time, &a.name).cmp(&(b.time, &b.name)));
         Ok(pending)
+    }
+
+    /// nugget's local branches that are not merged, in no order, and whether all were looked at `within` the time. The
+    /// repository is opened once for all.
+    ///
+    /// # Errors
+    /// Those of [`default_branch`](Self::default_branch), and when history cannot be read.
+    pub fn unmerged_branches(&self, within: Duration) -> Result<(HashSet<String>, bool), Error> {
+        let begun = Instant::now();
+        let git = self.git()?;
+        let default = self.default_branch_of(&git)?;
+        let mut unmerged = HashSet::new();
+        for (name, commit) in branches(&git, &format!("refs/heads/{BRANCH_PREFIX}"))? {
+            if begun.elapsed() > within {
+                return Ok((unmerged, false));
+            }
+            if !is_merged(&git, &default, commit)? {
+                unmerged.insert(name);
+            }
+        }
+        Ok((unmerged, true))
     }
 
     /// True if the default branch, local or remote, contains the branch's commits. Also true after a squash or rebase:
@@ -221,7 +245,7 @@ fn own_commits(git: &gix::Repository, default: &Branch, commit: CommitId) -> Res
     let walking = || format!("walk the history of {commit}");
     let hidden = [default.local, default.remote].into_iter().flatten().map(|tip| tip.0);
     let walk = git.rev_walk([commit.0]).with_hidden(hidden).all().during(walking)?;
-    let own: std::collections::HashSet<_> =
+    let own: HashSet<_> =
         walk.map(|info| info.map(|info| info.id)).collect::<Result<_, _>>().during(walking)?;
     let mut line = Vec::new();
     let mut next = Some(commit.0);
