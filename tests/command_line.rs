@@ -107,7 +107,7 @@ fn awkward_transcripts_end_in_a_correct_result_or_a_clear_error() {
     check_error(
         &sandbox,
         &["capture-session", "--transcript", "no-such.jsonl"],
-        1,
+        3,
         "failed to read no-such.jsonl",
     );
     check_error(&sandbox, &["capture-session", "--transcript", &folder], 1, "is a folder");
