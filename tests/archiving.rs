@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 
 use crate::mcp::{Client, text};
 use crate::support::canaries::{LeakDetector, canaries};
+use crate::support::terminal::run_in_terminal;
 use crate::support::{Sandbox, wait_until};
 
 pub(crate) const HOUR: Duration = Duration::from_secs(60 * 60);
@@ -186,6 +187,10 @@ fn a_session_that_ends_again_keeps_what_was_captured_of_it() {
     let columns = |line: usize| list.lines().nth(line).unwrap().split_whitespace().collect::<Vec<_>>();
     assert!(columns(0).windows(2).any(|names| names == ["PROMPTS", "ANSWERS"]), "{list}");
     assert!(columns(1).windows(2).any(|counts| counts == ["2", "2"]), "{list}");
+    let mut command = machine.sandbox.command();
+    command.arg("sessions");
+    let shown = run_in_terminal(command, 80, 100).plain();
+    assert!(shown.contains(" ago · shop · 2 units · 2 prompts, 2 answers"), "{shown}");
 }
 
 #[test]

@@ -322,6 +322,8 @@ fn two_branches_complete_one_unit_and_a_conflict_is_left_to_edit() {
     propose_edit(&sandbox, "nugget/two", path, &unit(3, "Bound them.\n\n## Most\n\nSecond."));
     let list = sandbox.ok(["review"]);
     assert_eq!(list.matches("adds to a unit that you have").count(), 2, "{list}");
+    let error = fails(&sandbox, 3, &["review", "show", "poools"]);
+    assert!(error.contains("did you mean `pools`?"), "{error}");
     sandbox.ok(["review", "merge", "--all"]);
     let text = sandbox.git(&["show", &format!("main:{path}")]);
     assert!(text.ends_with("Bound them.\n\n## More\n\nFirst.\n\n## Most\n\nSecond.\n"), "{text}");

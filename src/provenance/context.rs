@@ -462,7 +462,7 @@ mod tests {
             let answer = answer(&question, place, &units, Records::None, now).unwrap();
             answer.nuggets[0].detail.clone().unwrap()
         };
-        let said = unit("said", "scope: [src/jwt.rs]\n", "# Allow skew\n\nAllow skew.\n");
+        let said = unit("said", "scope: [src/jwt.rs]\n", "# Said title\n\nSaid title.\n");
         let question = Question { path: Some("src/jwt.rs".into()), ..Question::default() };
         assert_eq!(ask(question, &[said], Path::new("/nowhere")).nuggets[0].detail, None, "it is the title");
         assert_eq!(detail(Depth::Standard, 1_000), "It fails.");
