@@ -53,7 +53,7 @@ impl Repository {
         Ok(pending)
     }
 
-    /// nugget's local branches that are not merged, in no order, and whether all were looked at `within` the time. The
+    /// nugget's local branches that are not merged, and whether all were looked at `within` the time, the newest first. The
     /// repository is opened once for all.
     ///
     /// # Errors
@@ -63,7 +63,8 @@ impl Repository {
         let git = self.git()?;
         let default = self.default_branch_of(&git)?;
         let mut unmerged = HashSet::new();
-        for (name, commit) in branches(&git, &format!("refs/heads/{BRANCH_PREFIX}"))? {
+        // Most names have their date.
+        for (name, commit) in branches(&git, &format!("refs/heads/{BRANCH_PREFIX}"))?.into_iter().rev() {
             if begun.elapsed() > within {
                 return Ok((unmerged, false));
             }
@@ -201,12 +202,10 @@ fn local_tip(git: &gix::Repository, branch: &str) -> Result<CommitId, Error> {
 
 fn is_merged(git: &gix::Repository, default: &Branch, commit: CommitId) -> Result<bool, Error> {
     let unmerged = own_commits(git, default, commit)?;
-    if unmerged.is_empty() {
-        return Ok(true);
-    }
+    let Some(first) = unmerged.last() else { return Ok(true) };
     // A branch that has grown may have been merged before: what was added to a file since would count as edited away.
     let is_single = unmerged.len() == 1;
-    let base = fork_point(git, default, commit)?;
+    let base = parent_of(git, *first)?;
     let changed = changed_files(git, base, commit)?;
     let removed = removed_files(git, base, commit)?;
     let base = base.filter(|base| git.has_object(base.0)).map(|base| tree_of(git, base)).transpose()?;
@@ -258,8 +257,11 @@ fn own_commits(git: &gix::Repository, default: &Branch, commit: CommitId) -> Res
 
 /// The commit on which a branch was started; `None` if it has a history of its own.
 fn fork_point(git: &gix::Repository, default: &Branch, commit: CommitId) -> Result<Option<CommitId>, Error> {
-    let first = own_commits(git, default, commit)?.pop().unwrap_or(commit);
-    let found = git.find_commit(first.0).during(|| format!("read commit {first}"))?;
+    parent_of(git, own_commits(git, default, commit)?.pop().unwrap_or(commit))
+}
+
+fn parent_of(git: &gix::Repository, commit: CommitId) -> Result<Option<CommitId>, Error> {
+    let found = git.find_commit(commit.0).during(|| format!("read commit {commit}"))?;
     Ok(found.parent_ids().next().map(|parent| CommitId(parent.detach())))
 }
 

@@ -42,8 +42,7 @@ const UNINDEXED_MAX: usize = 64;
 /// How many titles of what waits for review are shown to the person.
 const WAITING_TITLES_MAX: usize = 3;
 const WAITING_TITLE_CHARS_MAX: usize = 80;
-/// The part of the hook's time in which branches are checked for being merged. It takes a few milliseconds unless very
-/// many wait.
+/// The part of the hook's time in which branches are checked for being merged, while the catalog is opened.
 const MERGE_CHECK_PART: u32 = 4;
 /// How far back failed captures are counted.
 const FAILURES_WITHIN: SignedDuration = SignedDuration::from_hours(14 * 24);
@@ -110,13 +109,11 @@ fn greeting(
     let places = StatePaths::for_brain(brain.root());
     let spooled = take_in_spooled(&places, &brain);
     let opening = open_catalog(&brain);
+    let within = Duration::from_millis(config.number("session_start.deadline_ms")) / MERGE_CHECK_PART;
+    let checking = check_branches(&brain, within);
     let project = Project::detect(&folder);
     let now = Timestamp::now();
     let since = now - FAILURES_WITHIN;
-    let within = Duration::from_millis(config.number("session_start.deadline_ms")) / MERGE_CHECK_PART;
-    let (unmerged, has_all) = unmerged_branches(&brain, within).unwrap_or_default();
-    let summary = queue::read_session_summary(&places.queue(), &project.root, since, now, &unmerged);
-    let summary = summary.ok().flatten().unwrap_or_default();
     let compacted = is_compacted.then_some(&input);
     let code = CodeContext::new(&brain, &project.root, now);
     let tail =
@@ -125,6 +122,9 @@ fn greeting(
         compacted.map(|_| tail.iter().flat_map(|tail| tail.conversation.human_words()).collect());
     let prompts = prompts.as_deref();
     let catalog = opening.join().ok().and_then(Result::ok);
+    let (unmerged, has_all) = checking.join().ok().flatten().unwrap_or_default();
+    let summary = queue::read_session_summary(&places.queue(), &project.root, since, now, &unmerged);
+    let summary = summary.ok().flatten().unwrap_or_default();
     let rank = |catalog| rank_units(&catalog, &project, &code, &summary, prompts, now).ok();
     let ranked = catalog.and_then(rank).unwrap_or_default();
     let waiting = Waiting::find(&summary, &unmerged, has_all);
@@ -235,11 +235,14 @@ fn recall_memories(
     Some(memories::recall::render(&found.ok()?, room, tokens_max))
 }
 
-/// nugget's local branches that are not merged, and whether these are all.
-fn unmerged_branches(brain: &Brain, within: Duration) -> Option<(HashSet<String>, bool)> {
-    let default = brain.manifest().ok()?.default_branch;
-    let repository = git::Repository::open(brain.root()).ok()?.with_default_branch(default.as_deref());
-    repository.unmerged_branches(within).ok()
+/// Finds nugget's local branches that are not merged on a thread of its own, and whether these are all.
+fn check_branches(brain: &Brain, within: Duration) -> JoinHandle<Option<(HashSet<String>, bool)>> {
+    let brain = brain.clone();
+    std::thread::spawn(move || {
+        let default = brain.manifest().ok()?.default_branch;
+        let repository = git::Repository::open(brain.root()).ok()?.with_default_branch(default.as_deref());
+        repository.unmerged_branches(within).ok()
+    })
 }
 
 /// What waits for review.
