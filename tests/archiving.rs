@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 
 use crate::mcp::{Client, text};
 use crate::support::canaries::{LeakDetector, canaries};
+use crate::support::terminal::run_in_terminal;
 use crate::support::{Sandbox, wait_until};
 
 pub(crate) const HOUR: Duration = Duration::from_secs(60 * 60);
@@ -163,6 +164,33 @@ fn an_ended_session_is_archived_once_and_outlives_its_transcript() {
     assert_eq!(found[0].0, "s1");
     assert!(found[0].1.contains("[invoice] [mailed] twice"), "{found:?}");
     assert!(machine.sandbox.ok(["status"]).contains("sessions  2 kept"));
+}
+
+#[test]
+fn a_session_that_ends_again_keeps_what_was_captured_of_it() {
+    let machine = Machine::new();
+    let shop = machine.sandbox.path().join("shop");
+    let rule = "please never store money as floating point numbers, because the cents drift";
+    let listed = || machine.sandbox.json(["sessions", "--json"])["sessions"][0]["capture"].clone();
+    machine.archive_by_hook(&machine.transcript("s1", &shop, &[rule, "Understood."]));
+    assert_eq!((&listed()["state"], &listed()["units"]), (&json!("done"), &json!(1)));
+    machine.end_session(&machine.transcript("s1", &shop, &[rule, "Understood."]), &shop);
+    machine.wait_until_idle();
+    assert_eq!((&listed()["state"], &listed()["units"]), (&json!("done"), &json!(1)));
+    let other = "please always pin GitHub actions to a commit hash, because a tag can be moved";
+    machine.archive_by_hook(&machine.transcript("s1", &shop, &[rule, "Understood.", other, "Yes."]));
+    assert_eq!(listed()["units"], 2);
+    let project = shop.display().to_string();
+    let context = machine.sandbox.ok(["sessions", "context", &project, "--days", "3650"]);
+    assert!(context.contains("[captured: 2 units]"), "{context}");
+    let list = machine.sandbox.ok(["sessions"]);
+    let columns = |line: usize| list.lines().nth(line).unwrap().split_whitespace().collect::<Vec<_>>();
+    assert!(columns(0).windows(2).any(|names| names == ["PROMPTS", "ANSWERS"]), "{list}");
+    assert!(columns(1).windows(2).any(|counts| counts == ["2", "2"]), "{list}");
+    let mut command = machine.sandbox.command();
+    command.arg("sessions");
+    let shown = run_in_terminal(command, 80, 100).plain();
+    assert!(shown.contains(" ago · shop · 2 units · 2 prompts, 2 answers"), "{shown}");
 }
 
 #[test]

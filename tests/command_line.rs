@@ -107,7 +107,7 @@ fn awkward_transcripts_end_in_a_correct_result_or_a_clear_error() {
     check_error(
         &sandbox,
         &["capture-session", "--transcript", "no-such.jsonl"],
-        1,
+        3,
         "failed to read no-such.jsonl",
     );
     check_error(&sandbox, &["capture-session", "--transcript", &folder], 1, "is a folder");
@@ -118,6 +118,10 @@ fn awkward_transcripts_end_in_a_correct_result_or_a_clear_error() {
         assert!(capture["reason"].as_str().unwrap().contains(reason), "{capture}");
     };
     nothing(&make("empty.jsonl", b""), "the transcript is empty");
+    assert_eq!(
+        sandbox.ok(["retry", "1"]),
+        "nothing was queued: capture 1 has not failed, its session held nothing new\n"
+    );
     nothing(
         &make("binary.jsonl", &[0xff, 0xfe, b'\n', 0, 0x80, b'\n']),
         "no line of the transcript can be read",

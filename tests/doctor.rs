@@ -318,6 +318,18 @@ fn an_outdated_git_is_reported() {
 }
 
 #[test]
+fn a_file_that_is_no_unit_is_not_counted_as_one() {
+    let sandbox = Sandbox::with_brain();
+    crate::brain_questions::copy_brain(&sandbox);
+    std::fs::write(sandbox.brain().join("domains/coding/bugs/broken.md"), "---\ntype: [\n---\n").unwrap();
+    let (_, checks) = doctor(&sandbox, |command| {
+        command.arg("--offline");
+    });
+    let message = checks["brain"]["message"].as_str().unwrap();
+    assert!(message.ends_with(", 20 units"), "{message}");
+}
+
+#[test]
 fn stuck_and_failed_captures_are_reported() {
     let sandbox = Sandbox::with_brain();
     // Creates the queue.
@@ -337,9 +349,17 @@ fn stuck_and_failed_captures_are_reported() {
     let session = knowledge::SessionId::verbatim("s1".to_owned());
     let announcement = Announcement::new(session, "/nowhere.jsonl", "command");
     let now = jiff::Timestamp::now();
-    queue.add(&announcement, now - jiff::SignedDuration::from_hours(3)).unwrap();
-    assert_eq!(check_text(), "1 waiting, the oldest for 3 h, but no worker is running nugget retry --all");
+    queue.add(&announcement, now - jiff::SignedDuration::from_mins(2)).unwrap();
+    let stalled = "1 waiting, the oldest for 2 min, but no worker is running nugget retry --all";
+    assert_eq!(check_text(), stalled);
+    // As one that was killed leaves it.
     let claim = queue.claim(Stage::Intake, now).unwrap().unwrap();
+    assert_eq!(check_text(), stalled);
+    let status = sandbox.ok(["status", "-v"]);
+    assert!(status.contains("no worker runs for 1 capture"), "{status}");
+    assert!(status.contains("\nnow       1 capture queued\n") && !status.contains("running 1"), "{status}");
+    let status = sandbox.json(["status", "--json"]);
+    assert_eq!((&status["queue"]["running"], &status["captures"][0]["state"]), (&json!(0), &json!("queued")));
     queue.finish(&claim, &Finish::Dead { reason: "no transcript".to_owned() }, now).unwrap();
     drop(queue);
     let message = check_text();

@@ -253,6 +253,10 @@ fn people_list_search_show_and_delete_memories() {
             .ok(["memories", "search", "penguins", "--all-projects"])
             .contains("no memory has these words")
     );
+    assert_eq!(
+        sandbox.ok(["memories", "search", "restart", "--project", "shop-of-others"]),
+        "no memory of this project has these words; --all-projects searches all\n"
+    );
     let shown = sandbox.ok(["memories", "show", &number]);
     assert!(
         shown.contains(&format!("> user: {ASKED}")) && shown.contains("nobody has reviewed it"),

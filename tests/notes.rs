@@ -103,6 +103,20 @@ fn a_note_is_committed_linked_and_found() {
 }
 
 #[test]
+fn a_new_note_names_its_twins_and_the_links_that_lead_nowhere() {
+    let sandbox = Sandbox::with_brain();
+    let add = |title: &str, content: &str| {
+        let output = sandbox.run(["note", "add", title, "--content", content]);
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    assert_eq!(add("Port", "See [[Port]] and `[[code]]`."), "");
+    assert_eq!(add("port", "Another."), "note: a note of this title exists: port\n");
+    let said = add("Uses", "[[Port]], [[port|the first]], [[Somewhere]] and [[folder/port#a]].");
+    assert_eq!(said, "note: [[Port]] may be any of port-2, port\nnote: [[Somewhere]] leads to no note yet\n");
+}
+
+#[test]
 fn a_note_is_read_from_a_pipe_and_removed_by_its_whole_id() {
     let sandbox = Sandbox::with_brain();
     let piped = |arguments: &[&str], text: &str| {

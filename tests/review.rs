@@ -207,9 +207,12 @@ fn an_edited_unit_is_merged_as_the_editor_left_it() {
     assert!(error.contains("the front matter is missing"), "{error}");
     fs::remove_file(error.split("kept in ").nth(1).unwrap().trim()).unwrap();
     script(":");
-    let error = fails(&sandbox, 1, &["review", "edit", &id]);
-    assert!(error.contains("the text was not changed, so nothing was merged"), "{error}");
-    assert!(error.contains("nugget review merge "), "{error}");
+    let said = sandbox.ok(["review", "edit", &id]);
+    assert!(
+        said.starts_with("nothing was changed, so nothing was merged; as it is: nugget review"),
+        "{said}"
+    );
+    assert_eq!(sandbox.json(["review", "edit", &id, "--json"])["decided"], json!([]));
     assert_eq!(ids(&sandbox).len(), 3);
 
     let secret = format!("ghp_{}", "a1B2".repeat(9));
@@ -319,6 +322,8 @@ fn two_branches_complete_one_unit_and_a_conflict_is_left_to_edit() {
     propose_edit(&sandbox, "nugget/two", path, &unit(3, "Bound them.\n\n## Most\n\nSecond."));
     let list = sandbox.ok(["review"]);
     assert_eq!(list.matches("adds to a unit that you have").count(), 2, "{list}");
+    let error = fails(&sandbox, 3, &["review", "show", "poools"]);
+    assert!(error.contains("did you mean `pools`?"), "{error}");
     sandbox.ok(["review", "merge", "--all"]);
     let text = sandbox.git(&["show", &format!("main:{path}")]);
     assert!(text.ends_with("Bound them.\n\n## More\n\nFirst.\n\n## Most\n\nSecond.\n"), "{text}");

@@ -156,6 +156,37 @@ fn a_session_starts_with_its_projects_units_and_the_queue() {
 }
 
 #[test]
+fn all_that_waits_is_counted() {
+    let mut fixture = Fixture::new();
+    fixture.sandbox.git(&["add", "."]);
+    fixture.sandbox.git(&["commit", "-qm", "units"]);
+    let list = fixture.sandbox.json(["list", "--json"]);
+    let units: Vec<&str> =
+        list["units"].as_array().unwrap().iter().map(|unit| unit["id"].as_str().unwrap()).collect();
+    let editor = ("EDITOR".to_owned(), "sed -i '$ a More.'".to_owned());
+    fixture.sandbox.variables.push(editor);
+    for unit in &units[..12] {
+        fixture.sandbox.ok(["edit", unit]);
+    }
+    // Of the newest, one is merged and one is put off.
+    fixture.sandbox.ok(["review", "merge", units[11]]);
+    fixture.sandbox.ok(["review", "later", units[10]]);
+    assert_eq!(fixture.sandbox.json(["status", "--json"])["to_review"], 10);
+    let waits = fixture.start_session("startup", &[]);
+    assert!(context(&waits).contains("review: 10 units on 10 branches (`nugget review`)"), "{waits}");
+    let message = waits["systemMessage"].as_str().unwrap();
+    assert!(message.contains(" 10 units wait for your review"), "{message}");
+    // What is on a branch that was made elsewhere is not known.
+    let branch = fixture.sandbox.git(&["branch", "--list", "nugget/*"]);
+    let branch = branch.lines().next().unwrap().trim();
+    fixture.sandbox.git(&["branch", "nugget/edit-of-another-clone", branch]);
+    let waits = fixture.start_session("startup", &[]);
+    assert!(context(&waits).contains("review: 10 units on 10 branches or more"), "{waits}");
+    let message = waits["systemMessage"].as_str().unwrap();
+    assert!(message.contains(" 10 units or more wait for your review"), "{message}");
+}
+
+#[test]
 fn a_compacted_session_gets_units_about_its_subject() {
     let fixture = Fixture::new();
     let branch = fixture.capture();

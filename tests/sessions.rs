@@ -190,6 +190,10 @@ fn a_project_and_all_sessions_are_summed_up() {
     let printed = sandbox.ok(["sessions", "stats"]);
     assert!(printed.contains("2026-09-01") && printed.contains('█'), "{printed}");
     let exported = sandbox.ok(["sessions", "export", "--format", "jsonl"]);
+    // As its help says to read it.
+    assert!(sandbox.ok(["sessions", "export", "--help"]).contains("jq .message.content"));
+    let first: Value = serde_json::from_str(exported.lines().next().unwrap()).unwrap();
+    assert!(first["message"]["content"].is_string(), "{first}");
     assert!(exported.lines().all(|line| serde_json::from_str::<Value>(line).is_ok()));
     let file = sandbox.path().join("out.md");
     let written = sandbox.json(["sessions", "export", "-o", file.to_str().unwrap(), "--json"]);
@@ -440,6 +444,11 @@ fn forgetting_a_session_names_those_that_have_the_same() {
 fn what_does_not_exist_is_no_empty_result() {
     let (sandbox, _) = with_sessions();
     sandbox.ok(["sessions", "sync"]);
+    // The beginning of two ids is a wrong usage, as that of two units' ids is.
+    let twin = FIRST.replace("5a3b7c1e", "5a3b7c1f");
+    write(&sandbox, &twin, &[line(&twin, 1, "2026-09-02T09:00:00Z", "user", json!("and the harbour?"))]);
+    sandbox.ok(["sessions", "sync"]);
+    assert!(failure(&sandbox, &["sessions", "show", "5a3b"], 2).contains("5a3b"));
     for command in
         [&["search", "mailed", "--session", "zzz"][..], &["sessions", "export", "--session", "zzz"]]
     {

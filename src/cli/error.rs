@@ -12,7 +12,7 @@ use brain::config::ConfigError;
 pub(crate) const FAILED: u8 = 1;
 /// Exit code: wrong usage or wrong settings.
 pub(crate) const USAGE: u8 = 2;
-/// Exit code: there is no such brain, unit, capture or file.
+/// Exit code: there is no such brain, unit, capture, session or file.
 pub(crate) const MISSING: u8 = 3;
 /// Exit code: the capture that the command waited for failed for good.
 pub(crate) const CAPTURE_FAILED: u8 = 4;
@@ -235,7 +235,7 @@ fn archive_code_and_hint(error: &archive::Error) -> (u8, Option<String>) {
         }
         E::Sqlite(_) => (FAILED, "`nugget doctor -v` checks the archive".to_owned()),
         E::UnknownSession { .. } => (MISSING, "`nugget sessions` lists them".to_owned()),
-        E::AmbiguousSession { .. } => (MISSING, "give more of the id".to_owned()),
+        E::AmbiguousSession { .. } => (USAGE, "give more of the id".to_owned()),
     };
     (code, Some(hint))
 }

@@ -72,7 +72,7 @@ Exit codes:
   0  success, also if there was nothing to do or to find
   1  failure; the message says what happened and what to do
   2  wrong usage or wrong settings
-  3  no such brain, unit, capture or file
+  3  no such brain, unit, capture, session or file
   4  a capture that was waited for has failed, or was not handed over
 
 `nugget COMMAND --help` has details and examples.";

@@ -107,7 +107,7 @@ fn detect(conversation: &Conversation, session: &Session<'_>) -> Detections {
     recipes::detect(session, &mut detections);
     statements::detect(session, &mut detections);
 
-    drop_small_talk(&mut detections);
+    drop_untechnical(&mut detections);
     drop_bad_titles(&mut detections);
     merge::drop_recalled(conversation, &mut detections);
     detections
@@ -191,16 +191,23 @@ fn confidence_from(score: f64) -> f64 {
     (score.clamp(0.5, 0.7) * 100.0).round() / 100.0
 }
 
-/// Drops detections that are not about technical work.
+/// Drops detections that do not show that they are about technical work.
 ///
-/// "Let's keep spreading kindness" has the form of a decision. An instruction stays regardless of its topic:
-/// "always answer in German" is worth remembering.
-fn drop_small_talk(detections: &mut Detections) {
+/// "Let's keep spreading kindness" has the form of a decision. An instruction stays regardless of its topic: "always
+/// answer in German" is worth remembering. So do the cause of a command's failure, and a choice that a person calls a
+/// decision and weighs against another.
+fn drop_untechnical(detections: &mut Detections) {
     for detection in std::mem::take(&mut detections.found) {
-        if rules::is_order(&detection) || vocabulary::is_technical(&detection.statement) {
+        let is_decision =
+            detection.by_human && detection.detector == "labelled decisions" && detection.rejected.is_some();
+        if rules::is_order(&detection)
+            || is_decision
+            || detection.when.is_some()
+            || vocabulary::is_technical(&detection.statement)
+        {
             detections.found.push(detection);
         } else {
-            detections.reject(&detection.title, "small talk");
+            detections.reject(&detection.title, "no technical term was recognised in it");
         }
     }
 }
@@ -241,8 +248,7 @@ fn describe_why_empty(conversation: &Conversation, rejected: &[Rejected]) -> Str
         }
         [] => format!("no decision, fix or rule was stated in {turns}"),
         [one, rest @ ..] => {
-            let more =
-                if rest.is_empty() { String::new() } else { format!(", and {} more like it", rest.len()) };
+            let more = if rest.is_empty() { String::new() } else { format!("; and {} more", rest.len()) };
             format!(
                 "nothing in {turns} was worth a review: \"{}\" was left out ({}){more}",
                 one_line(&one.title, 80),

@@ -121,7 +121,7 @@ fn parse_sentence(text: &str) -> Option<Sentence> {
 
 regexes! {
     REASON = r"(?i)(?:,\s*|\s+|\s[—–-]+\s)(?:because|since|so that|given that|due to the fact that)\s+(?P<reason>\S.{8,})$";
-    OTHERWISE = r"(?i)(?:,\s*|;\s*|\s[—–-]+\s)(?P<reason>(?:or else|otherwise)\s+\S.{8,})$";
+    OTHERWISE = r"(?i)(?:,\s*|;\s*|\s[—–-]+\s)(?P<reason>(?:or else|otherwise|sonst|sinon|si no)\s+\S.{8,})$";
     DASHED = r"\s[—–]\s(?P<reason>(?:it|they|that|the|this|we|our|otherwise|because)\b.{12,})$";
     GIVES_REASON = r"(?i)^(?:because|otherwise|since|the reason|that way|this way|it|that|they|this|last time|we (?:had|got|lost|were|once|already)|without (?:it|that|this)|reason:|why:)\b";
     REASON_WORD = r"(?i)^(?:because|since|the reason is(?: that)?|reason:|why:|that's because|it's because)\s*";

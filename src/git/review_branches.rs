@@ -1,6 +1,7 @@
 //! nugget's branches that wait for review, and what became of those that were merged.
 
 use std::collections::{BTreeSet, HashSet};
+use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use knowledge::{is_edited_copy, is_same_unit, text};
@@ -74,6 +75,29 @@ impl Repository {
         }
         pending.sort_by(|a, b| (a.time, &a.name).cmp(&(b.time, &b.name)));
         Ok(pending)
+    }
+
+    /// nugget's local branches that are not merged, and whether all were looked at `within` the time, the newest first. The
+    /// repository is opened once for all.
+    ///
+    /// # Errors
+    /// Those of [`default_branch`](Self::default_branch), and when history cannot be read.
+    pub fn unmerged_branches(&self, within: Duration) -> Result<(HashSet<String>, bool), Error> {
+        let begun = Instant::now();
+        let mut git = self.git()?;
+        git.object_cache_size_if_unset(OBJECT_CACHE_BYTES);
+        let default = self.default_branch_of(&git)?;
+        let (mut unmerged, mut since) = (HashSet::new(), Since::default());
+        // Most names have their date.
+        for (name, commit) in branches(&git, &format!("refs/heads/{BRANCH_PREFIX}"))?.into_iter().rev() {
+            if begun.elapsed() > within {
+                return Ok((unmerged, false));
+            }
+            if !Standing::find(&git, &default, commit, &mut since)?.is_merged {
+                unmerged.insert(name);
+            }
+        }
+        Ok((unmerged, true))
     }
 
     /// True if the default branch, local or remote, contains the branch's commits. Also true after a squash or rebase:
@@ -272,12 +296,10 @@ impl Standing {
         since: &mut Since,
     ) -> Result<Self, Error> {
         let unmerged = own_commits(git, default, commit)?;
-        if unmerged.is_empty() {
-            return Ok(Self { is_merged: true, ..Self::default() });
-        }
+        let Some(first) = unmerged.last() else { return Ok(Self { is_merged: true, ..Self::default() }) };
         // A branch that has grown may have been merged before: what was added to a file since would count as edited away.
         let is_single = unmerged.len() == 1;
-        let base = fork_point(git, default, commit)?;
+        let base = parent_of(git, *first)?;
         let changed = changed_files(git, base, commit)?;
         let removed = removed_files(git, base, commit)?;
         let base = base.filter(|base| git.has_object(base.0));
@@ -467,8 +489,11 @@ fn first_parents(
 
 /// The commit on which a branch was started; `None` if it has a history of its own.
 fn fork_point(git: &gix::Repository, default: &Branch, commit: CommitId) -> Result<Option<CommitId>, Error> {
-    let first = own_commits(git, default, commit)?.pop().unwrap_or(commit);
-    let found = git.find_commit(first.0).during(|| format!("read commit {first}"))?;
+    parent_of(git, own_commits(git, default, commit)?.pop().unwrap_or(commit))
+}
+
+fn parent_of(git: &gix::Repository, commit: CommitId) -> Result<Option<CommitId>, Error> {
+    let found = git.find_commit(commit.0).during(|| format!("read commit {commit}"))?;
     Ok(found.parent_ids().next().map(|parent| CommitId(parent.detach())))
 }
 

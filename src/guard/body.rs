@@ -223,6 +223,8 @@ struct Reader {
     is_remedy: bool,
     /// The text of a code block.
     block: Option<String>,
+    /// Whether the words just before a block quote what is in it: "it fails with:".
+    is_block_quoted: bool,
 }
 
 enum Piece {
@@ -243,10 +245,13 @@ impl Reader {
             }
             Event::Start(Tag::CodeBlock(_)) => self.block = Some(String::new()),
             Event::End(TagEnd::CodeBlock) => {
-                for line in self.block.take().unwrap_or_default().lines() {
-                    // In a transcript of a terminal a command may stand before its error.
-                    self.error(line.trim(), false);
+                let block = self.block.take().unwrap_or_default();
+                // In a transcript of a terminal a command may stand before its error.
+                let is_quoted = self.is_block_quoted && block.lines().count() == 1;
+                for line in block.lines() {
+                    self.error(line.trim(), is_quoted);
                 }
+                self.is_block_quoted = false;
             }
             Event::Text(text) => match (&mut self.heading, &mut self.block) {
                 (Some(heading), _) => heading.push_str(&text),
@@ -262,7 +267,10 @@ impl Reader {
                     self.pieces.push(Piece::Code(code.into_string()));
                 }
             }
-            Event::End(TagEnd::Paragraph | TagEnd::Item) | Event::Start(Tag::Item) => self.end_paragraph(),
+            Event::End(TagEnd::Paragraph | TagEnd::Item) | Event::Start(Tag::Item) => {
+                self.is_block_quoted = self.is_quoting();
+                self.end_paragraph();
+            }
             // "**Fix.** …" begins a section as a heading does.
             Event::End(TagEnd::Strong) => {
                 let Some(Piece::Text(label)) = self.pieces.last() else { return };
@@ -515,8 +523,15 @@ mod tests {
             );
         }
         assert_eq!(found("```\n$ make\nmake: *** No rule to make target 'x'. Stop.\n```"), ["error target"]);
+        assert_eq!(
+            found(
+                "When `cargo test` fails with:\n\n```text\nrange end index 9 out of range for a slice\n```"
+            ),
+            ["error slice"],
+        );
         for body in [
             "`npm`",
+            "It fails with:\n\n```text\nrange end index 9 out of range for a slice\nand so on\n```",
             "`error`",
             "`ENOENT`",
             "`return Err(error)?;`",

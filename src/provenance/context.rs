@@ -5,6 +5,7 @@ use std::path::Path;
 
 use archive::{Archive, Derivation, RecordQuery};
 use jiff::Timestamp;
+use knowledge::text::canonical;
 use knowledge::{Scope, Unit, UnitType, unit::is_retired};
 use rusqlite::{Connection, params};
 use serde::Serialize;
@@ -95,8 +96,9 @@ pub struct AnsweredItem {
     pub symbol: Option<String>,
     /// From 0 to 1.
     pub confidence: f64,
-    /// When it was learned.
-    pub session_date: String,
+    /// When it was learned; missing for a unit that does not say.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub session_date: Option<Timestamp>,
     /// The client of the session, or the unit's source.
     pub session_agent: String,
     /// The session's id.
@@ -163,11 +165,14 @@ pub fn answer(
     let mut check = StaleCheck::new(place.root, now);
     for item in &mut items {
         item.stale = check.check(item);
+        // Of a short prompt the summary is all of it.
+        item.detail.take_if(|detail| is_same(detail, &item.summary));
     }
     let ranked = score::rank(items, question, now).into_iter().map(|(_, item)| item).collect();
     let prompt = |item: &Item| {
         let text = archive?.message_text(item.prompt?).ok().flatten()?;
-        Some(knowledge::text::one_line(&text, PROMPT_CHARS_MAX)).filter(|text| !text.is_empty())
+        let text = knowledge::text::one_line(&text, PROMPT_CHARS_MAX);
+        Some(text).filter(|text| !text.is_empty() && !is_same(text, &item.summary))
     };
     let packed =
         pack_with_prompts(ranked, question.budget, question.depth, "Raise the budget to see more.", prompt);
@@ -189,6 +194,11 @@ pub fn answer(
     })
 }
 
+/// Whether two texts are the same, but for marks and case.
+fn is_same(one: &str, other: &str) -> bool {
+    canonical(one) == canonical(other)
+}
+
 fn answered(packed: PackedItem) -> AnsweredItem {
     let PackedItem { item, has_detail, prompt } = packed;
     AnsweredItem {
@@ -201,7 +211,7 @@ fn answered(packed: PackedItem) -> AnsweredItem {
         kind: item.kind,
         summary: item.summary,
         confidence: item.confidence,
-        session_date: item.at.to_string(),
+        session_date: item.at,
         session_agent: item.agent,
         session: item.session,
         source_prompt: prompt,
@@ -237,7 +247,7 @@ fn of_records(question: &Question, place: Place<'_>, archive: &Archive) -> Resul
             path: Some(record.path).filter(|path| !path.is_empty()),
             symbol: record.symbol,
             confidence: record.confidence,
-            at: record.at,
+            at: Some(record.at),
             stale_after: record.stale_after,
             alternatives: record.alternatives,
             is_reviewed: false,
@@ -269,8 +279,9 @@ fn of_units(question: &Question, place: Place<'_>, units: &[Unit]) -> Result<Vec
         // Words without a place ask for what the words match.
         let is_here = scope.is_some() && !(question.path.is_none() && question.query.is_some());
         let is_of_kind = question.kinds.is_empty() || question.kinds.contains(&unit.kind);
-        let learned = unit.last_modified.or(unit.created).unwrap_or(Timestamp::UNIX_EPOCH);
-        let is_new_enough = question.since.is_none_or(|since| learned >= since);
+        // One that does not say when it was learned may be new.
+        let learned = unit.last_modified.or(unit.created);
+        let is_new_enough = question.since.zip(learned).is_none_or(|(since, learned)| learned >= since);
         if !(is_here || rank.is_some()) || !is_of_kind || !is_new_enough {
             continue;
         }
@@ -297,7 +308,7 @@ pub fn unit_item(unit: &Unit, scope: Option<&Scope>, rank: Option<f64>) -> Item 
         sha256: scope.and_then(|scope| scope.sha256.as_deref()).and_then(parse_digest),
         path,
         confidence: unit.confidence,
-        at: unit.last_modified.or(unit.created).unwrap_or(Timestamp::UNIX_EPOCH),
+        at: unit.last_modified.or(unit.created),
         stale_after: unit.stale_after,
         alternatives: unit.alternatives.clone(),
         is_reviewed: true,
@@ -451,6 +462,9 @@ mod tests {
             let answer = answer(&question, place, &units, Records::None, now).unwrap();
             answer.nuggets[0].detail.clone().unwrap()
         };
+        let said = unit("said", "scope: [src/jwt.rs]\n", "# Said title\n\nSaid title.\n");
+        let question = Question { path: Some("src/jwt.rs".into()), ..Question::default() };
+        assert_eq!(ask(question, &[said], Path::new("/nowhere")).nuggets[0].detail, None, "it is the title");
         assert_eq!(detail(Depth::Standard, 1_000), "It fails.");
         assert_eq!(detail(Depth::Deep, 1_000), "It fails.\n\n## What to do\n\n- Allow 60 s.");
         assert_eq!(detail(Depth::Deep, 20), "It fails.");
@@ -502,6 +516,11 @@ mod tests {
         assert_eq!(of_symbol("login", path()), "here");
         assert_eq!(of_symbol("login", None), "here");
         assert_eq!(of_symbol("logout", path()), "");
+        // One without a date may be new.
+        let since =
+            Question { path: path(), since: "2026-11-20T00:00:00Z".parse().ok(), ..Question::default() };
+        let recent = ask(since, &units, folder.path());
+        assert_eq!((ids(&recent), recent.nuggets[0].session_date), (vec!["here"], None));
         let kinds = Question { path: path(), kinds: vec![UnitType::Caveat], ..Question::default() };
         assert!(ask(kinds, &units, folder.path()).nuggets.is_empty());
     }

@@ -22,8 +22,8 @@ pub struct Item {
     pub symbol: Option<String>,
     /// From 0 to 1.
     pub confidence: f64,
-    /// When it was learned.
-    pub at: Timestamp,
+    /// When it was learned; `None` for a unit that does not say.
+    pub at: Option<Timestamp>,
     /// From when on it should no longer be relied on.
     pub stale_after: Option<Timestamp>,
     /// What was considered instead.
@@ -58,7 +58,7 @@ impl Default for Item {
             path: None,
             symbol: None,
             confidence: 0.0,
-            at: Timestamp::UNIX_EPOCH,
+            at: None,
             stale_after: None,
             alternatives: Vec::new(),
             is_reviewed: false,

@@ -16,6 +16,8 @@ const RULE_BOOST: f64 = 0.20;
 const TUNING_BOOST: f64 = 0.15;
 const STALE_PENALTY: f64 = 0.30;
 const HALF_LIFE_DAYS: f64 = 30.0;
+/// Of what does not say when it was learned: as of the half-life.
+const RECENCY_UNKNOWN: f64 = 0.5;
 /// ln 2, to the digits that openqed has.
 const LN_2: f64 = 0.693;
 /// The BM25 rank that counts as a full match.
@@ -25,7 +27,7 @@ const RANK_MAX: f64 = 10.0;
 pub fn score(item: &Item, question: &Question, now: Timestamp) -> f64 {
     let mut score = SCOPE * scope_match(item.path.as_deref(), question.path.as_deref())
         + TYPE * item.kind.priority()
-        + RECENCY * recency(item.at, now)
+        + RECENCY * item.at.map_or(RECENCY_UNKNOWN, |at| recency(at, now))
         + CONFIDENCE * item.confidence;
     if let Some(rank) = item.rank.filter(|rank| *rank < 0.0) {
         score += WORDS * (rank.abs() / RANK_MAX).min(1.0) + WORDS_BOOST;
@@ -103,7 +105,7 @@ mod tests {
             kind: UnitType::Constraint,
             path: Some("a/b".into()),
             confidence: 1.0,
-            at: now,
+            at: Some(now),
             rank: Some(-20.0),
             ..Item::default()
         };
@@ -114,11 +116,11 @@ mod tests {
         item.kind = UnitType::Dependency;
         item.path = Some("z".into());
         item.confidence = 0.0;
-        item.at = now.checked_sub(jiff::SignedDuration::from_hours(24 * 3000)).unwrap();
+        item.at = now.checked_sub(jiff::SignedDuration::from_hours(24 * 3000)).ok();
         assert_eq!(score(&item, &question, now), 0.0);
         item.stale = None;
         item.kind = UnitType::Tuning;
-        item.at = now.checked_sub(jiff::SignedDuration::from_hours(24 * 30)).unwrap();
+        item.at = now.checked_sub(jiff::SignedDuration::from_hours(24 * 30)).ok();
         let expected = 0.03 + 0.16 + 0.15 * (-0.693f64).exp() + 0.15;
         assert!((score(&item, &question, now) - expected).abs() < 1e-9);
     }

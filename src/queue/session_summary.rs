@@ -1,5 +1,6 @@
 //! Read-only queue summary for the SessionStart hook.
 
+use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -13,12 +14,12 @@ const BUSY_TIMEOUT: Duration = Duration::from_millis(20);
 /// The most unit names that are returned.
 const NAMES_MAX: usize = 2_000;
 
-/// A branch that a capture made.
+/// A branch that captures made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecentBranch {
     /// The branch's name.
     pub branch: String,
-    /// How many units are on it.
+    /// How many units captures have put on it.
     pub units: u32,
     /// The titles of its units that wait: nothing was decided about them, and they are not put off. As far as known.
     pub titles: Vec<String>,
@@ -30,7 +31,7 @@ pub struct RecentBranch {
     pub pull_url: Option<String>,
     /// The name of its [`PullState`](crate::PullState), if known.
     pub pull_state: Option<String>,
-    /// When the capture ended.
+    /// When the last capture of it ended.
     pub finished: Timestamp,
     /// Whether the session worked in the project.
     pub is_here: bool,
@@ -39,8 +40,10 @@ pub struct RecentBranch {
 /// What the queue knows that matters to a new session in a project.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SessionSummary {
-    /// The latest branches that captures made, newest first.
+    /// The branches of captures that may wait for review, newest first, and that of the last session in the project.
     pub branches: Vec<RecentBranch>,
+    /// How many of the branches that are present no capture has made.
+    pub other_branches: usize,
     /// How many captures died recently.
     pub dead: u64,
     /// The units that sessions in the project proposed, merged or not, newest first.
@@ -51,8 +54,8 @@ pub struct SessionSummary {
 
 /// Reads the summary without changing the queue; `None` if there is no queue or it has another version.
 ///
-/// Captures that died before `since` are not counted; `limit` bounds the branches. What is put off until after `now`
-/// does not wait.
+/// Captures that died before `since` are not counted. A branch may wait if its pull request is open, or if it has none
+/// and is one of `present`. What is put off until after `now` does not wait.
 ///
 /// # Errors
 /// When the queue cannot be read.
@@ -61,7 +64,7 @@ pub fn read_session_summary(
     project: &Path,
     since: Timestamp,
     now: Timestamp,
-    limit: usize,
+    present: &HashSet<String>,
 ) -> Result<Option<SessionSummary>, Error> {
     if !path.is_file() {
         return Ok(None);
@@ -79,12 +82,16 @@ pub fn read_session_summary(
     let mut summary = SessionSummary { dead: dead.unsigned_abs(), ..SessionSummary::default() };
     let mut statement = connection.prepare(&format!(
         "SELECT *, {IS_IN_PROJECT} AS here FROM captures WHERE outcome = 'done' AND branch IS NOT NULL AND units > 0
-         ORDER BY id DESC LIMIT ?2"
+         ORDER BY id DESC"
     ))?;
-    let rows = statement.query_map(params![project, limit as i64], read_branch)?;
-    summary.branches = rows.collect::<Result<_, _>>()?;
+    let rows = statement.query_map(params![project], read_branch)?;
+    summary.branches = one_of_each_branch(rows.collect::<Result<_, _>>()?, present);
     for branch in &mut summary.branches {
         read_decisions(&connection, branch, now)?;
+    }
+    let mut is_known = connection.prepare("SELECT 1 FROM captures WHERE branch = ?1")?;
+    for branch in present {
+        summary.other_branches += usize::from(!is_known.exists([branch])?);
     }
     let mut statement = connection.prepare(&format!(
         "SELECT name FROM names JOIN captures ON captures.id = capture_id WHERE {IS_IN_PROJECT} ORDER BY capture_id DESC LIMIT ?2"
@@ -101,6 +108,32 @@ pub fn read_session_summary(
 
 /// Whether a capture's session worked in the project or below it.
 const IS_IN_PROJECT: &str = "(cwd IS NOT NULL AND (cwd = ?1 OR substr(cwd, 1, length(?1) + 1) = ?1 || '/'))";
+
+/// The branches of captures that may wait, and the newest of the project: a session that has grown, or two that were
+/// put on one branch, have several captures.
+fn one_of_each_branch(captures: Vec<RecentBranch>, present: &HashSet<String>) -> Vec<RecentBranch> {
+    let mut branches: Vec<RecentBranch> = Vec::new();
+    let mut places: HashMap<String, usize> = HashMap::new();
+    for capture in captures {
+        if let Some(at) = places.get(&capture.branch) {
+            branches[*at].units = branches[*at].units.saturating_add(capture.units);
+            branches[*at].is_here |= capture.is_here;
+        } else {
+            places.insert(capture.branch.clone(), branches.len());
+            branches.push(capture);
+        }
+    }
+    let last_here = branches.iter().position(|branch| branch.is_here);
+    let mut place = 0..;
+    branches.retain(|branch| {
+        let may_wait = match branch.pull_state.as_deref() {
+            Some(state) => state == "open",
+            None => present.contains(&branch.branch),
+        };
+        place.next() == last_here || may_wait
+    });
+    branches
+}
 
 /// Reads what was decided about a branch, and what of it waits.
 fn read_decisions(
@@ -164,9 +197,11 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("queue.db");
         let now: Timestamp = "2026-11-20T12:00:00Z".parse().unwrap();
-        assert_eq!(read_session_summary(&path, Path::new("/p"), now, now, 5).unwrap(), None);
+        let present = HashSet::from(["nugget/2".to_owned(), "nugget/other".to_owned()]);
+        assert_eq!(read_session_summary(&path, Path::new("/p"), now, now, &present).unwrap(), None);
         let queue = Queue::open(&path).unwrap();
-        for (number, cwd) in ["/p/shop/src", "/p/shopping", "/p/shop"].into_iter().enumerate() {
+        let folders = ["/p/shop/src", "/p/shop/src", "/p/shopping", "/p/shopping", "/p/shop"];
+        for (number, cwd) in folders.into_iter().enumerate() {
             let announcement = Announcement { cwd: Some(cwd.into()), ..announcement(&format!("s{number}")) };
             queue.add(&announcement, now).unwrap();
             let claim = queue.claim(Stage::Intake, now).unwrap().unwrap();
@@ -179,18 +214,24 @@ mod tests {
             let same = ProposedUnit { name: "unit-0".into(), is_new: false, ..unit.clone() };
             let units = if number == 0 { vec![unit] } else { vec![unit, same] };
             assert!(queue.save_result(&claim, b"", &units).unwrap().is_empty());
+            let branch = |number| Branch { name: format!("nugget/{number}"), commit: "c".into(), units: 1 };
             let finish = match number {
-                2 => Finish::Dead { reason: "no".into() },
-                _ => Finish::Done(Branch { name: format!("nugget/{number}"), commit: "c".into(), units: 1 }),
+                4 => Finish::Dead { reason: "no".into() },
+                3 => Finish::Done(branch(2)),
+                number => Finish::Done(branch(number)),
             };
             queue.finish(&claim, &finish, now).unwrap();
         }
-        let summary = super::read_session_summary(&path, Path::new("/p/shop"), now, now, 5).unwrap().unwrap();
-        let branches: Vec<_> =
-            summary.branches.iter().map(|recent| (recent.branch.as_str(), recent.is_here)).collect();
-        assert_eq!(branches, [("nugget/1", false), ("nugget/0", true)]);
-        assert_eq!(summary.dead, 1);
-        assert_eq!(summary.units, ["unit-2", "unit-0"]);
-        assert_eq!(summary.confirmed, [("unit-0".to_owned(), 3)]);
+        let summary = super::read_session_summary(&path, Path::new("/p/shop"), now, now, &present);
+        let summary = summary.unwrap().unwrap();
+        let branches: Vec<_> = summary
+            .branches
+            .iter()
+            .map(|branch| (branch.branch.as_str(), branch.units, branch.is_here))
+            .collect();
+        assert_eq!(branches, [("nugget/2", 2, false), ("nugget/1", 1, true)]);
+        assert_eq!((summary.dead, summary.other_branches), (1, 1));
+        assert_eq!(summary.units, ["unit-4", "unit-1", "unit-0"]);
+        assert_eq!(summary.confirmed, [("unit-0".to_owned(), 5)]);
     }
 }

@@ -230,10 +230,16 @@ impl<'a> Search<'a> {
         let (from, into) = (&removed.unit().id, &kept.unit().id);
         let kind = if is_exact { Kind::Duplicate } else { Kind::NearDuplicate };
         let how = if is_exact { "the same as" } else { "the same in other words as" };
+        // Of two that have one title, their ids tell which is which.
+        let title = |live: &Live<'_>| live.unit().title.to_lowercase();
+        let name = |live: &Live<'_>| match title(removed) == title(kept) {
+            true => format!("`{}`", live.unit().id),
+            false => live.quoted(),
+        };
         let reason = format!(
             "{} says {how} {} ({:.0} % alike); kept is the one that {}",
-            removed.quoted(),
-            kept.quoted(),
+            name(removed),
+            name(kept),
             cosine * 100.0,
             why_better(removed.observed, kept.observed),
         );

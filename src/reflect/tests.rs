@@ -133,7 +133,8 @@ fn a_copy_is_merged_into_the_unit_that_sessions_use() {
     assert_eq!(findings[0].change, Change::Merge { from: into("two"), into: into("one") });
     assert_eq!(
         findings[0].reason,
-        "“BOUND the pool” says the same as “Bound the pool” (100 % alike); kept is the one that 4 sessions were shown"
+        "`two` says the same as `one` (100 % alike); kept is the one that 4 sessions were shown",
+        "their titles are equal"
     );
     let after = after(&files, &findings);
     assert_eq!(after.len(), 2);

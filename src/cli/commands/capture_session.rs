@@ -16,7 +16,7 @@ use serde_json::json;
 
 use super::dry_run;
 use crate::context::Context;
-use crate::error::{CAPTURE_FAILED, CliError, USAGE};
+use crate::error::{CAPTURE_FAILED, CliError, MISSING, USAGE};
 use crate::hook::{self, HookInput};
 use crate::output::{self, counted};
 use crate::settings;
@@ -298,8 +298,11 @@ fn describe(capture: &Capture, titles: &[String]) -> String {
 
 fn announcement_from_file(path: &Path) -> Result<Announcement, CliError> {
     let failed = |error: std::io::Error| CliError::new(format!("failed to read {}: {error}", path.display()));
-    let path = std::fs::canonicalize(path)
-        .map_err(|error| failed(error).hint("transcripts are in ~/.claude/projects/*/*.jsonl"))?;
+    let path = std::fs::canonicalize(path).map_err(|error| {
+        let is_missing = error.kind() == std::io::ErrorKind::NotFound;
+        let error = failed(error).hint("transcripts are in ~/.claude/projects/*/*.jsonl");
+        if is_missing { error.code(MISSING) } else { error }
+    })?;
     if path.to_str().is_none() {
         return Err(CliError::new(format!(
             "{}: a path that is no valid UTF-8 cannot be kept",

@@ -253,7 +253,7 @@ fn render_item(item: &AnsweredItem, now: Timestamp) -> Vec<Line> {
     if let Some(prompt) = &item.source_prompt {
         indented(format!("asked: {}", safe(prompt)), Style::new());
     }
-    let age = item.session_date.parse().map(|at| output::age(at, now)).unwrap_or_default();
+    let age = item.session_date.map(|at| format!(" | {}", output::age(at, now))).unwrap_or_default();
     let origin = match (&item.session, item.reviewed) {
         (_, true) => safe(&item.id),
         (Some(session), false) => {
@@ -265,7 +265,7 @@ fn render_item(item: &AnsweredItem, now: Timestamp) -> Vec<Line> {
     };
     let symbol = item.symbol.as_ref().filter(|symbol| **symbol != item.scope);
     let symbol = symbol.map(|symbol| format!(", {}", safe(symbol))).unwrap_or_default();
-    indented(format!("{}{symbol} | {origin} | {age}", safe(&item.scope)), dim);
+    indented(format!("{}{symbol} | {origin}{age}", safe(&item.scope)), dim);
     lines
 }
 

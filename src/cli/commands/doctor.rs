@@ -13,13 +13,14 @@ use brain::{Brain, Config, StatePaths};
 use embed::Tokenizer;
 use git::{Lag, RemoteSession};
 use github::{FoundToken, GitHub, Host, Slug};
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use knowledge::CountTokens as _;
-use queue::{FileLocks, Queue, Spool, State};
+use queue::{FileLocks, Queue, Spool, Stage};
 use serde_json::{Value, json};
 use team_client::Login;
 
 use self::check::{Check, Level};
+use super::status::WORKER_STARTS_WITHIN;
 use crate::client_settings::{ClientSettings, read_settings};
 use crate::context::{Context, open_brain};
 use crate::error::{CliError, FAILED};
@@ -42,7 +43,7 @@ const DEADLINE: Duration = Duration::from_secs(5);
 /// Older versions of git lack features that nugget uses.
 const GIT_MIN: (u32, u32) = (2, 31);
 /// Captures that have waited for longer are reported.
-const WAITING_MAX: Duration = Duration::from_secs(3600);
+const WAITING_MAX: SignedDuration = SignedDuration::from_hours(1);
 /// Less free space is a failure, because captures may fail; less than ten times as much is a warning.
 const FREE_BYTES_MIN: u64 = 100 << 20;
 /// A larger clock skew breaks certificates and the dates of commits.
@@ -228,11 +229,13 @@ fn check_brain(brain: Result<Brain, brain::Error>, root: &Path) -> Check {
         )
         .fix(restore_manifest(brain.root()));
     }
-    match brain.files() {
-        Ok(files) => {
-            Check::ok("brain", format!("{}, {}", brain.root().display(), counted(files.len() as u64, "unit")))
+    match read_units(&brain) {
+        // Which files are no units, the check of the index says.
+        Ok(found) => {
+            let units = counted(found.units.len() as u64, "unit");
+            Check::ok("brain", format!("{}, {units}", brain.root().display()))
         }
-        Err(error) => Check::failure("brain", CliError::from(error).line()).fix("make that folder readable"),
+        Err(error) => Check::failure("brain", error.line()).fix("make that folder readable"),
     }
 }
 
@@ -571,22 +574,29 @@ fn check_queue(places: &StatePaths) -> Check {
         let is_drained = FileLocks::new(places.wait_lock(), places.drain_lock()).is_draining();
         let now = Timestamp::now();
         // Waiting captures are among the newest.
-        let oldest = queue
-            .captures(10_000)?
-            .into_iter()
-            .filter(|capture| matches!(capture.state, State::Queued | State::Running | State::Retrying));
-        let oldest = oldest.map(|capture| capture.added).min();
+        let captures = queue.captures(10_000)?;
+        let added = || {
+            let unfinished = captures.iter().filter(|capture| !capture.state.is_final());
+            unfinished.map(|capture| capture.added)
+        };
+        let oldest = added().min();
         let counts = match oldest {
             Some(oldest) => format!("{waiting} waiting, the oldest for {}", output::age(oldest, now)),
             None => format!("{waiting} waiting, {} done", tally.done + tally.nothing),
         };
-        let is_late = oldest.is_some_and(|oldest| {
-            now.duration_since(oldest).as_secs() > i64::try_from(WAITING_MAX.as_secs()).unwrap_or(i64::MAX)
-        });
+        let is_older = |added: Timestamp, than: SignedDuration| now.duration_since(added) > than;
+        let is_late = oldest.is_some_and(|oldest| is_older(oldest, WAITING_MAX));
+        let new = added().filter(|added| !is_older(*added, WORKER_STARTS_WITHIN)).count() as u64;
+        // What waits for a team's server needs no worker meanwhile.
+        let is_paused = queue.pauses()?.iter().any(|pause| pause.stage == Stage::Upload);
+        let at_server =
+            queue.stage_depths()?.into_iter().filter(|(stage, _)| *stage == Stage::Upload && is_paused);
+        let at_server: u64 = at_server.map(|(_, depth)| depth).sum();
+        let is_stalled = !is_drained && tally.unfinished() > new.max(at_server);
         Ok(if tally.dead > 0 {
             Check::warning(name, format!("{counts}; {} failed", counted(tally.dead, "capture")))
                 .fix("`nugget status` says why; then run `nugget retry --all`")
-        } else if is_late && !is_drained {
+        } else if is_stalled {
             Check::warning(name, format!("{counts}, but no worker is running")).fix("nugget retry --all")
         } else if is_late {
             Check::warning(name, counts).fix("`nugget status` says what they wait for")

@@ -310,9 +310,22 @@ impl Quote<'_> {
             one_line(unit.id.as_str(), 100),
             stale.unwrap_or_default()
         );
-        let text = format!("{} {}", unit.description.as_deref().unwrap_or_default(), what_to_do(&self.body));
+        let text = describe(unit.description.as_deref().unwrap_or_default(), &what_to_do(&self.body));
         let line = if chars == 0 { head } else { format!("{head}: {}", one_line(&text, chars)) };
         escape_prompt_tags(&line) + "\n"
+    }
+}
+
+/// The description before the text, in which it is not repeated.
+fn describe(description: &str, text: &str) -> String {
+    let said = description.trim().trim_end_matches('.');
+    let text = one_line(text, usize::MAX);
+    match text.split_once(said).filter(|_| !said.is_empty()) {
+        Some((before, after)) => {
+            let after = after.strip_prefix('.').unwrap_or(after).trim_start();
+            format!("{said}. {before}{after}")
+        }
+        None => format!("{description} {text}"),
     }
 }
 
@@ -364,6 +377,17 @@ impl Repositories {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_description_is_told_once() {
+        let why = "Otherwise they block all writes.";
+        assert_eq!(describe(why, "Otherwise they block\nall writes."), format!("{why} "));
+        assert_eq!(
+            describe(why, "Run it. Otherwise they block all writes. So."),
+            format!("{why} Run it. So.")
+        );
+        assert_eq!(describe("", "Run it."), " Run it.");
+    }
 
     #[test]
     fn what_to_do_comes_before_when_it_applies() {

@@ -119,7 +119,8 @@ impl WhichArgs {
         }
         if memories.is_empty() {
             return output::print(match (is_found_by_words, query.named_project.is_some()) {
-                (true, _) => "no memory has these words\n",
+                (true, true) => "no memory of this project has these words; --all-projects searches all\n",
+                (true, false) => "no memory has these words\n",
                 (false, true) => "no memory of this project yet; --all-projects lists those of others\n",
                 (false, false) => {
                     "no memory yet: they are made in the background after a session has ended\n"

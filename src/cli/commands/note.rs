@@ -6,8 +6,10 @@ use std::time::Duration;
 use actors::{Roles, Service};
 use jiff::Timestamp;
 use knowledge::UnitType;
+use knowledge::name::file_stem;
 use knowledge::unit::is_retired;
-use notes::{Edit, NewNote, NoteFile, content};
+use knowledge::wikilink::wikilinks;
+use notes::{Edit, NewNote, NoteFile, Notebook, content};
 use retrieve::{Depth, Query};
 use serde_json::json;
 
@@ -42,6 +44,8 @@ Examples:
 
 /// How much of a title is shown.
 const TITLE_CHARS_SHOWN: usize = 120;
+/// How many notes of the same title are named.
+const TWINS_SHOWN: usize = 3;
 /// How long a search may take.
 const DEADLINE: Duration = Duration::from_secs(60);
 /// The longest content that is read, in bytes; what exceeds the limit of a note is refused with a reason.
@@ -258,18 +262,47 @@ impl AddArgs {
         let message = format!("Note {}", new.title);
         let text = new.content.clone();
         let created = change(context, &message, |notebook, now| {
+            let remarks = remarks(notebook, &new);
             let id = notebook.create(new, now)?;
             let path = notebook.find(id.as_str())?.path.clone();
-            Ok((id, path))
+            Ok((id, path, remarks))
         });
-        let ((id, path), written) = created.map_err(|error| match is_typed {
+        let ((id, path, remarks), written) = created.map_err(|error| match is_typed {
             true => editor::keep_text(&text, ".md", error, "nothing was written"),
             false => error,
         })?;
+        remarks.iter().for_each(|remark| output::note(&format!("note: {}", safe(remark))));
         let title = knowledge::text::one_line(&self.title, TITLE_CHARS_SHOWN);
         let said = format!("noted: {} ({})", safe(&title), id);
         print_written(&said, &written, json!({ "id": id, "path": path }), self.json)
     }
+}
+
+/// What a person may not have meant in a new note: a title that another one has, and links that lead to no note.
+fn remarks(notebook: &Notebook, new: &NewNote) -> Vec<String> {
+    let title = new.title.trim().to_lowercase();
+    let is_twin = |note: &&NoteFile| note.unit.title.to_lowercase() == title;
+    let twins: Vec<&str> =
+        notebook.files().filter(is_twin).take(TWINS_SHOWN).map(|note| note.unit.id.as_str()).collect();
+    let mut remarks = Vec::new();
+    if !twins.is_empty() {
+        remarks.push(format!("a note of this title exists: {}", twins.join(", ")));
+    }
+    for link in wikilinks(&new.content) {
+        let found = notebook.find(link.target).or_else(|error| match error {
+            notes::Error::Missing { .. } => notebook.find(file_stem(link.target)),
+            error => Err(error),
+        });
+        match found {
+            Ok(_) => {}
+            Err(notes::Error::Ambiguous { ids, .. }) => {
+                remarks.push(format!("[[{}]] may be any of {}", link.target, ids.join(", ")));
+            }
+            Err(_) if link.target.trim().to_lowercase() == title => {}
+            Err(_) => remarks.push(format!("[[{}]] leads to no note yet", link.target)),
+        }
+    }
+    remarks
 }
 
 /// What stands in standard input.

@@ -1,7 +1,7 @@
 //! `nugget retry`: queues failed captures again.
 
 use jiff::Timestamp;
-use queue::Queue;
+use queue::{Queue, State};
 use serde_json::json;
 
 use super::completions;
@@ -53,10 +53,11 @@ impl RetryArgs {
         }
         output::print(&match count {
             0 if let Some(capture) = capture.filter(|capture| capture.state.is_final()) => {
-                format!(
-                    "nothing was queued: capture {} has not failed, it is {}\n",
-                    capture.id, capture.state
-                )
+                let state = match capture.state {
+                    State::Nothing => "its session held nothing new".to_owned(),
+                    state => format!("it is {state}"),
+                };
+                format!("nothing was queued: capture {} has not failed, {state}\n", capture.id)
             }
             0 if self.handed_over => "nothing was handed over within 7 days\n".to_owned(),
             0 => "no capture has failed; captures that wait for a retry are tried now\n".to_owned(),

@@ -268,23 +268,33 @@ impl Review {
 
     fn edit(&self, name: &str, as_json: bool) -> Result<ExitCode, CliError> {
         let item = self.find(name, &self.items(true)?)?;
-        let edited = self.edited(&item)?;
+        let Some(edited) = self.edited(&item)? else {
+            if as_json {
+                return self.finish(render::MERGED, Reviewed::default(), true);
+            }
+            output::print(&format!(
+                "nothing was changed, so nothing was merged; as it is: nugget review merge {}\n",
+                item.id
+            ))?;
+            return Ok(ExitCode::SUCCESS);
+        };
         let reviewed = self.waiting_for("merging", || self.merge_edited(item, edited, self.now))?;
         self.finish(render::MERGED, reviewed, as_json)
     }
 
-    /// The item's text after the person has edited it. To leave the editor without a change is no consent to a merge.
-    fn edited(&self, item: &Item) -> Result<String, CliError> {
+    /// The item's text after the person has edited it, if it has changed. To leave the editor without a change is no consent
+    /// to a merge; of a conflict it ends in an error, as it is still there.
+    fn edited(&self, item: &Item) -> Result<Option<String>, CliError> {
         let text = self.inbox.text_to_edit(item)?;
         let edited = editor::edit_unit(&text, &item.path, "nothing was merged", |_| None)?;
-        if edited == text {
-            let hint = match item.has_conflict {
-                true => format!("nugget review reject {} leaves your main branch as it is", item.id),
-                false => format!("merge it as it is: nugget review merge {}", item.id),
-            };
-            return Err(CliError::new("the text was not changed, so nothing was merged").hint(hint));
+        match edited == text {
+            true if item.has_conflict => {
+                Err(CliError::new("the text was not changed, so nothing was merged")
+                    .hint(format!("nugget review reject {} leaves your main branch as it is", item.id)))
+            }
+            true => Ok(None),
+            false => Ok(Some(edited)),
         }
-        Ok(edited)
     }
 
     fn waiting_for<T, E>(&self, what: &str, work: impl FnOnce() -> Result<T, E>) -> Result<T, E> {

@@ -4,6 +4,7 @@
 //! index's catalog, the files of the brain that the index does not have yet, the queue, and a few small files of the
 //! project. On any failure it prints nothing.
 
+use std::collections::HashSet;
 use std::path::Path;
 use std::sync::mpsc;
 use std::thread::JoinHandle;
@@ -41,8 +42,8 @@ const UNINDEXED_MAX: usize = 64;
 /// How many titles of what waits for review are shown to the person.
 const WAITING_TITLES_MAX: usize = 3;
 const WAITING_TITLE_CHARS_MAX: usize = 80;
-/// How many of the latest branches are checked for being merged.
-const BRANCHES_MAX: usize = 8;
+/// The part of the hook's time in which branches are checked for being merged, while the catalog is opened.
+const MERGE_CHECK_PART: u32 = 4;
 /// How far back failed captures are counted.
 const FAILURES_WITHIN: SignedDuration = SignedDuration::from_hours(14 * 24);
 /// How long the hook waits until what is in the spool is queued. What takes longer is left to the next command.
@@ -108,11 +109,11 @@ fn greeting(
     let places = StatePaths::for_brain(brain.root());
     let spooled = take_in_spooled(&places, &brain);
     let opening = open_catalog(&brain);
+    let within = Duration::from_millis(config.number("session_start.deadline_ms")) / MERGE_CHECK_PART;
+    let checking = check_branches(&brain, within);
     let project = Project::detect(&folder);
     let now = Timestamp::now();
     let since = now - FAILURES_WITHIN;
-    let summary = queue::read_session_summary(&places.queue(), &project.root, since, now, 4 * BRANCHES_MAX);
-    let summary = summary.ok().flatten().unwrap_or_default();
     let compacted = is_compacted.then_some(&input);
     let code = CodeContext::new(&brain, &project.root, now);
     let tail =
@@ -121,9 +122,12 @@ fn greeting(
         compacted.map(|_| tail.iter().flat_map(|tail| tail.conversation.human_words()).collect());
     let prompts = prompts.as_deref();
     let catalog = opening.join().ok().and_then(Result::ok);
+    let (unmerged, has_all) = checking.join().ok().flatten().unwrap_or_default();
+    let summary = queue::read_session_summary(&places.queue(), &project.root, since, now, &unmerged);
+    let summary = summary.ok().flatten().unwrap_or_default();
     let rank = |catalog| rank_units(&catalog, &project, &code, &summary, prompts, now).ok();
     let ranked = catalog.and_then(rank).unwrap_or_default();
-    let waiting = waiting_for_review(&brain, &summary);
+    let waiting = Waiting::find(&summary, &unmerged, has_all);
     // A compacted session's context does not contain what it was shown before.
     let shown_before = if is_compacted { Vec::new() } else { shown_units::load(&places, &input.session_id) };
     let (mut text, mut shown) =
@@ -231,29 +235,47 @@ fn recall_memories(
     Some(memories::recall::render(&found.ok()?, room, tokens_max))
 }
 
-/// The latest branches of which something waits, and that are neither merged nor closed; newest first.
-fn waiting_for_review<'g>(brain: &Brain, summary: &'g SessionSummary) -> Vec<&'g RecentBranch> {
-    if summary.branches.is_empty() {
-        return Vec::new();
+/// Finds nugget's local branches that are not merged on a thread of its own, and whether these are all.
+fn check_branches(brain: &Brain, within: Duration) -> JoinHandle<Option<(HashSet<String>, bool)>> {
+    let brain = brain.clone();
+    std::thread::spawn(move || {
+        let default = brain.manifest().ok()?.default_branch;
+        let repository = git::Repository::open(brain.root()).ok()?.with_default_branch(default.as_deref());
+        repository.unmerged_branches(within).ok()
+    })
+}
+
+/// What waits for review.
+struct Waiting<'s> {
+    /// The branches of which something waits, newest first.
+    branches: Vec<&'s RecentBranch>,
+    /// Whether there may be more: on branches that were not looked at, or that no capture of this machine has made.
+    is_more: bool,
+}
+
+impl<'s> Waiting<'s> {
+    fn find(summary: &'s SessionSummary, unmerged: &HashSet<String>, has_all: bool) -> Self {
+        let waits = |proposal: &&RecentBranch| match proposal.pull_state.as_deref() {
+            Some(state) => proposal.waiting > 0 && state == "open",
+            None => proposal.waiting > 0 && unmerged.contains(&proposal.branch),
+        };
+        Self {
+            branches: summary.branches.iter().filter(waits).collect(),
+            is_more: !has_all || summary.other_branches > 0,
+        }
     }
-    let repository = git::Repository::open(brain.root());
-    let waits = |proposal: &&RecentBranch| match proposal.pull_state.as_deref() {
-        Some("open") => true,
-        Some(_) => false,
-        None => repository
-            .as_ref()
-            .is_ok_and(|repository| repository.is_merged(&proposal.branch).is_ok_and(|merged| !merged)),
-    };
-    let recent = summary.branches.iter().take(BRANCHES_MAX);
-    recent.filter(|proposal| proposal.waiting > 0).filter(waits).collect()
+
+    fn units(&self) -> u64 {
+        self.branches.iter().map(|proposal| u64::from(proposal.waiting)).sum()
+    }
+
+    fn or_more(&self) -> &'static str {
+        if self.is_more { " or more" } else { "" }
+    }
 }
 
 /// The result of the last session in this project and what waits for review, for the person.
-fn describe_last_session(
-    summary: &SessionSummary,
-    waiting: &[&RecentBranch],
-    now: Timestamp,
-) -> Option<String> {
+fn describe_last_session(summary: &SessionSummary, waiting: &Waiting, now: Timestamp) -> Option<String> {
     let Some(last) = summary.branches.iter().find(|proposal| proposal.is_here) else {
         return describe_waiting(waiting);
     };
@@ -262,11 +284,15 @@ fn describe_last_session(
     let state = match last.pull_state.as_deref() {
         Some("merged") if last.rejected == 0 => "merged",
         Some("closed") => "rejected",
-        _ if waiting.contains(&last) => {
+        _ if waiting.branches.contains(&last) => {
             let place = last.pull_url.as_deref().map(|url| format!(", or {}", one_line(url, 200)));
             let titles = quote_titles(&last.titles);
+            let all = match waiting.branches.len() {
+                1 if !waiting.is_more => String::new(),
+                _ => format!(" In all, {}{} wait.", counted(waiting.units(), "unit"), waiting.or_more()),
+            };
             return Some(format!(
-                "{head}, waiting for your review{titles} (nugget review{}).",
+                "{head}, waiting for your review{titles} (nugget review{}).{all}",
                 place.unwrap_or_default()
             ));
         }
@@ -277,12 +303,12 @@ fn describe_last_session(
 }
 
 /// What other sessions have put up for review.
-fn describe_waiting(waiting: &[&RecentBranch]) -> Option<String> {
-    let newest = waiting.first()?;
-    let units: u64 = waiting.iter().map(|proposal| u64::from(proposal.waiting)).sum();
-    let wait = if units == 1 { "waits" } else { "wait" };
-    let titles = quote_titles(&newest.titles);
-    Some(format!("{} {wait} for your review{titles} (nugget review).", counted(units, "unit")))
+fn describe_waiting(waiting: &Waiting) -> Option<String> {
+    let newest = waiting.branches.first()?;
+    let (units, or_more) = (waiting.units(), waiting.or_more());
+    let wait = if units == 1 && !waiting.is_more { "waits" } else { "wait" };
+    let (units, titles) = (counted(units, "unit"), quote_titles(&newest.titles));
+    Some(format!("{units}{or_more} {wait} for your review{titles} (nugget review)."))
 }
 
 /// The first titles, for the person alone: what is not reviewed is not told to the model.
@@ -303,7 +329,7 @@ fn quote_titles(titles: &[String]) -> String {
 fn render_context(
     ranked: &Ranked,
     is_compacted: bool,
-    waiting: &[&RecentBranch],
+    waiting: &Waiting,
     summary: &SessionSummary,
     config: &Config,
     code: &CodeContext,
@@ -313,14 +339,13 @@ fn render_context(
     let mut text = String::new();
     let mut shown = Vec::new();
     let mut footer = String::new();
-    if let Some(newest) = waiting.first() {
-        let units: u64 = waiting.iter().map(|proposal| u64::from(proposal.waiting)).sum();
+    if let Some(newest) = waiting.branches.first() {
         let place = one_line(newest.pull_url.as_deref().unwrap_or(&newest.branch), 200);
-        let more = if waiting.len() == BRANCHES_MAX { " or more" } else { "" };
         footer.push_str(&format!(
-            "Waiting for the developer's review: {} on {}{more} (`nugget review`); the newest: {place}\n",
-            counted(units, "unit"),
-            counted(waiting.len() as u64, "branch")
+            "Waiting for the developer's review: {} on {}{} (`nugget review`); the newest: {place}\n",
+            counted(waiting.units(), "unit"),
+            counted(waiting.branches.len() as u64, "branch"),
+            waiting.or_more()
         ));
     }
     if summary.dead > 0 {

@@ -4,6 +4,7 @@ pub(crate) mod render;
 mod report;
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::io::{self, IsTerminal as _, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -13,7 +14,7 @@ use actors::archiving::QueuedSessions;
 use brain::Config;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
-use queue::{Capture, Queue};
+use queue::{Capture, Queue, State};
 use serde_json::json;
 
 use self::render::{Format, Shown};
@@ -242,7 +243,7 @@ struct StatsArgs {
 
 #[derive(clap::Args)]
 #[command(
-    after_help = "Examples:\n  nugget sessions export --days 30 -o sessions.md\n  nugget sessions export --project . --format jsonl | jq .content"
+    after_help = "Examples:\n  nugget sessions export --days 30 -o sessions.md\n  nugget sessions export --project . --format jsonl | jq .message.content"
 )]
 struct ExportArgs {
     #[command(flatten)]
@@ -373,7 +374,7 @@ impl ListArgs {
             );
         };
         let sessions = archive.sessions(&filter, self.subagents, self.limit)?;
-        let captures = last_captures(context);
+        let captures = captures_by_session(context);
         if self.json {
             let sessions: Vec<_> = sessions
                 .iter()
@@ -412,8 +413,9 @@ impl ListArgs {
     }
 }
 
-/// The last capture of each session in the brain's queue, if there is a brain with one.
-fn last_captures(context: &Context) -> HashMap<String, Capture> {
+/// What was captured of each session in the brain's queue, if there is a brain with one: the last capture, with the units
+/// of all. A session that ends again, grown or not, is captured again.
+fn captures_by_session(context: &Context) -> HashMap<String, Capture> {
     let captures = || -> Result<Vec<Capture>, CliError> {
         let (_, _, places) = context.open()?;
         if !places.queue().is_file() {
@@ -421,18 +423,23 @@ fn last_captures(context: &Context) -> HashMap<String, Capture> {
         }
         Ok(Queue::open(&places.queue())?.captures(usize::MAX >> 1)?)
     };
-    let mut last: HashMap<String, Capture> = HashMap::new();
+    let mut by_session: HashMap<String, Capture> = HashMap::new();
+    // The newest first.
     for capture in captures().unwrap_or_default() {
-        let entry = last.entry(capture.session_id.as_str().to_owned());
-        entry
-            .and_modify(|known| {
-                if known.id < capture.id {
-                    *known = capture.clone();
+        match by_session.entry(capture.session_id.as_str().to_owned()) {
+            Entry::Vacant(vacant) => {
+                vacant.insert(capture);
+            }
+            Entry::Occupied(mut last) => {
+                let last = last.get_mut();
+                last.units = last.units.saturating_add(capture.units);
+                if last.state == State::Nothing && capture.state == State::Done {
+                    last.state = State::Done;
                 }
-            })
-            .or_insert(capture);
+            }
+        }
     }
-    last
+    by_session
 }
 
 impl ShowArgs {
@@ -496,7 +503,7 @@ impl ContextArgs {
                 counted(u64::from(self.days), "day")
             ));
         }
-        let text = report::context(&found, &last_captures(context), self.days, now);
+        let text = report::context(&found, &captures_by_session(context), self.days, now);
         match format {
             report::ContextFormat::Markdown => output::print(&text),
             _ => pager::print(context, &report::without_marks(&text)),

@@ -40,7 +40,7 @@ const SCHEMA: &str = include_str!("../status.schema.json");
 /// How many captures are shown without `--limit`.
 const CAPTURES_MAX: usize = 10;
 /// How long a worker may take to start after a hook has queued a capture.
-const WORKER_STARTS_WITHIN: SignedDuration = SignedDuration::from_secs(10);
+pub(super) const WORKER_STARTS_WITHIN: SignedDuration = SignedDuration::from_secs(10);
 /// How many captures are named that are being worked on.
 const RUNNING_MAX: usize = 3;
 /// The actors that work on no capture. They are shown after those of the stages.
@@ -326,6 +326,9 @@ impl Status {
         self.next_retry = queue.next_due()?.filter(|due| *due > self.now);
         self.captures = queue.captures(limit)?;
         self.running = queue.running(RUNNING_MAX)?;
+        if !self.is_running {
+            self.set_back_unworked();
+        }
         self.failures = queue.recent_failures(FAILURES_MAX, FAILURES_WITHIN, self.now)?;
         for call in queue.model_calls(self.now.checked_sub(BUDGET_SPAN).unwrap_or(Timestamp::UNIX_EPOCH))? {
             self.spend.tokens += call.cost.tokens();
@@ -352,6 +355,15 @@ impl Status {
             server.read_queue(queue)?;
         }
         Ok(())
+    }
+
+    /// What a worker that was killed had claimed waits again: the next one takes it up.
+    fn set_back_unworked(&mut self) {
+        self.tally.queued += std::mem::take(&mut self.tally.running);
+        self.running.clear();
+        for capture in self.captures.iter_mut().filter(|capture| capture.state == State::Running) {
+            capture.state = State::Queued;
+        }
     }
 
     /// What the archive itself says: since the last look another process may have filled or broken it.

@@ -1,6 +1,7 @@
 //! Compares commands, and finds in their output what went wrong.
 
 use knowledge::text::one_line;
+use regex::Captures;
 
 use super::session::{CommandRun, Session};
 use crate::sentences::regexes;
@@ -8,8 +9,10 @@ use crate::sentences::regexes;
 regexes! {
     // A line of output that states an error.
     MESSAGE = r"(?m)^\s*(?:E\s{2,})?(?P<line>.*(?:\berror(?:\[\w+\])?:|\b\w*(?:Error|Exception)\b:?|panicked at|FATAL:|fatal:|ERROR:?\s|Err\w*\(|denied\b|cannot |could not |refused\b|not found|no such |timed out|unexpected |undefined: |assertion .*failed|called `\w+::\w+\(\)` on|DATA RACE|deadlock|OOMKilled|CrashLoopBackOff|mismatch).*)$";
-    NOISE = r"(?i)^\s*(?:exit code \d+|error: exit code.*|error: could not compile.*|error: test (?:run )?failed.*|error: process didn't exit.*|test result:.*|--- FAIL.*|FAILED .*|make: \*\*\*.*|npm err! code.*|\s*)$|^\s*thread '.*' panicked at [\w/.:-]+$";
-    PLACE = r"(?:/[\w.@-]+){2,}/|[\w./-]*[A-Za-z][\w./-]*:\d+(?::\d+)?:?\s|^\S*\d{4}-\d\d-\d\d[T ][\d:.,Z+]+\s*";
+    NOISE = r"(?i)^\s*(?:exit code \d+|error: exit code.*|error: could not compile.*|error: test (?:run )?failed.*|error: process didn't exit.*|test result:.*|--- FAIL.*|FAILED .*|make: \*\*\*.*|npm err! code.*|\s*)$|^\s*note: run with `?RUST_BACKTRACE.*$";
+    // A panic, with its message in the next line.
+    PANICKED = r"^\s*thread '.*' (?:\(\d+\) )?panicked at [\w/.:-]+$";
+    PLACE = r"[\w./-]*[A-Za-z][\w./-]*:\d+(?::\d+)?:?\s|(?P<folder>(?:/[\w.@-]+){2,}/)|^\S*\d{4}-\d\d-\d\d[T ][\d:.,Z+]+\s*";
     VARIABLE = r"^[A-Z][A-Z0-9_]+=\S+$";
 }
 
@@ -59,13 +62,27 @@ impl Symptom {
 ///
 /// Falls back to the last line that is not noise.
 pub(super) fn find_symptom(failed: &CommandRun<'_>) -> Symptom {
-    let lines = || {
-        MESSAGE.captures_iter(failed.output).filter_map(|found| found.name("line")).map(|line| line.as_str())
-    };
-    let best = lines().find(|line| !NOISE.is_match(line)).or_else(|| {
-        failed.output.lines().rev().map(str::trim).find(|line| line.len() > 3 && !NOISE.is_match(line))
+    let lines = failed.output.lines().map(str::trim);
+    let mut before = "";
+    let stated = lines.clone().filter(|line| !line.is_empty()).find_map(|line| {
+        let is_of_panic = PANICKED.is_match(std::mem::replace(&mut before, line));
+        if is_of_panic {
+            return Some(line);
+        }
+        let found = MESSAGE.captures(line).and_then(|found| found.name("line"))?.as_str();
+        (!NOISE.is_match(found) && !PANICKED.is_match(found)).then_some(found)
     });
-    let message = PLACE.replace_all(best.unwrap_or_default(), "");
+    let best = stated.or_else(|| {
+        lines.rev().find(|line| line.len() > 3 && !NOISE.is_match(line) && !PANICKED.is_match(line))
+    });
+    // That there was a path stays visible: the guard compares the words around it.
+    let message =
+        PLACE.replace_all(
+            best.unwrap_or_default(),
+            |place: &Captures<'_>| {
+                if place.name("folder").is_some() { "…/" } else { "" }
+            },
+        );
     Symptom {
         command: program_and_subcommand(strip_wrapping(failed.command)),
         message: one_line(&message, 200),

@@ -9,7 +9,7 @@ use super::wording::upper_first;
 use crate::sentences::{self, regexes};
 
 regexes! {
-    LABEL = r"(?i)^(?:final |design |architecture )?decision(?: made)?\s*[:—–-]+\s*(?P<rest>.+)$";
+    LABEL = r"(?i)^(?:(?:ok(?:ay)?|yes|yeah|right|so|then|alright|great|good|fine|agreed|and)[,.!:—–-]*\s+)*(?:final |design |architecture )?decision(?: made)?\s*[:—–-]+\s*(?P<rest>.+)$";
     DECIDED = r"(?i)^(?:so |and |ok(?:ay)?,? |yes,? |then |after .{3,60}, )?(?:we|we've|we have|i|i've|i have|the team|team)(?: have| has)?(?: now)? (?:decided|agreed|settled|opted|resolved)\s+(?P<link>against|not to|on|to|that|for)?\s*(?P<rest>.+)$";
     CHOSE = r"(?i)^(?:so |and |ok(?:ay)?,? )?(?:we|we've|i|i've|the team)(?: have)? (?:chose|chosen|picked|went with|went for)\s+(?P<rest>.+)$";
     LETS = r"(?i)^(?:(?:ok(?:ay)?|yes|yeah|right|so|then|alright|great|good|fine|agreed|perfect|makes sense|good point|fair)[,.!:—–-]*\s+)*(?:let's|let us) (?P<verb>go with|go for|use|stick with|stick to|keep|switch to|move to|adopt|settle on|pick|do)\s+(?P<rest>.+)$";

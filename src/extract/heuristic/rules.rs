@@ -12,8 +12,11 @@ use crate::sentences::{self, regexes};
 
 regexes! {
     LEAD_IN = r"(?i)^(?:(?:please|pls|ok(?:ay)?|also|and|so|but|well|yes|yeah|yep|right|hey|btw|by the way|one more thing|another thing|in general|generally|for the record|just|then|as a reminder|reminder|fyi|hmm|important|heads up|thanks|thank you|great|good|cool|nice|perfect|lesson learned|side note|as i said(?: before)?|like i said|again|in this (?:repo|project|codebase|team)|(?:for|in) this (?:repo|project|codebase|team))\b[\s,:;.!—–-]*|(?:sorry|careful|wait|stop)[,.:;!—–]+\s*)";
-    CORRECTION = r"(?i)^(?:no|nope|actually|not quite|that's (?:wrong|not right|not correct|incorrect))(?:[,.:;!—–]+\s*|\s+(?:we|our|the|it)\b)";
-    CORRECTION_WORD = r"(?i)^(?:no|nope|actually|not quite|that's (?:wrong|not right|not correct|incorrect))[\s,.:;!—–]*";
+    // In German, French and Spanish too.
+    CORRECTION = r"(?i)^(?:no|nope|nein|nee|nö|non|actually|not quite|that's (?:wrong|not right|not correct|incorrect))(?:[,.:;!—–]+\s*|\s+(?:we|our|the|it)\b)";
+    CORRECTION_WORD = r"(?i)^(?:no|nope|nein|nee|nö|non|actually|not quite|that's (?:wrong|not right|not correct|incorrect))\b[\s,.:;!—–]*";
+    // What is refused, before what is to be done: "not the lock: always …".
+    REFUSED = r"(?i)^(?:not|nicht|kein\w*|pas|no)\s[^:;,!]{2,60}?\s?[:;,—–]\s+";
     DURABLE = r"(?i)^(?:from now on|going forward|in (?:the )?future|from here on|as a (?:general )?rule|rule of thumb|(?:our|the|team|house) (?:rule|convention|policy|standard)(?: here| in this \w+)?(?: is)?(?: that| to)?|keep in mind(?: that)?|(?:one|a|another|new|general|simple) (?:\w+ )?rule(?: for [\w ]{3,30})?:|note for (?:the )?future|note to self|for (?:the )?future(?: reference)?|(?:please )?remember(?: that|,|:| to (?:always|never)))[\s,:—–-]*";
     ASKED_FOR = r"(?i)^(?:please|pls),? (?:always|never)\b";
     REMEMBER_TO = r"(?i)^(?:please )?remember to (?P<rest>(?:always|never)\b.*)$";
@@ -160,6 +163,7 @@ fn parse_rule(sentence: &str) -> Option<Rule> {
         if CORRECTION.is_match(text) {
             corrects = true;
             text = &text[CORRECTION_WORD.find(text).map_or(0, |found| found.end())..];
+            text = &text[REFUSED.find(text).map_or(0, |found| found.end())..];
         }
         if let Some(found) = REMEMBER_TO.captures(text).and_then(|found| found.name("rest")) {
             durable = true;

@@ -13,7 +13,7 @@ regexes! {
     REASONS = r"(?i)\b(?:context|background|problems?|root causes?|why|rationale|motivation|decisions?|how it works|summary|overview|approach|constraints?|edge cases|caveats?|gotchas?|findings|insights?|current (?:state|behaviou?r)|assumptions|trade-?offs?|alternatives)\b";
     // What a plan says of the present is what it changes.
     PRESENT = r"(?i)\b(?:currently|current|today|at present|existing)\b";
-    DENIES = r"(?ix)^\W*(?:no\b | nope\b | nah\b | that(?:'s|\ is|\ was)\ (?:wrong|not|incorrect) | wrong\b | incorrect | not\ (?:true|quite|exactly)
+    DENIES = r"(?ix)^\W*(?:no\b | nope\b | nah\b | nein\b | nee\b | nö\b | non(?:\s*[,.;:!—–]|\s*$) | that(?:'s|\ is|\ was)\ (?:wrong|not|incorrect) | wrong\b | incorrect | not\ (?:true|quite|exactly)
         | are\ you\ (?:sure|certain) | hmm+ | uhh+ | wait\b | i\ don'?t\ (?:think|understand|agree|believe|like) | i\ disagree | why\ not\b
         | still\ (?:fail|not|broken) | it\ (?:did|does)n'?t | (?:did|does)\ not\ work | you(?:'re|\ are)\ wrong | really\?)";
     CALMS = r"(?i)^\W*no (?:problem|worries|rush)\b";

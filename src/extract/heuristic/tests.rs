@@ -402,6 +402,14 @@ fn rules_are_distinguished_from_instructions_and_jokes() {
         "please always pin GitHub actions to a commit hash",
         Some("Always pin GitHub actions to a commit hash"),
     );
+    for refusal in
+        ["nein, nicht char_indices:", "Nein: nicht so,", "non, pas char_indices :", "no, not char_indices:"]
+    {
+        check(
+            &format!("{refusal} always cut names at grapheme clusters, otherwise emoji are torn"),
+            Some("Always cut names at grapheme clusters"),
+        );
+    }
     check("Also, never log request bodies in production.", Some("Never log request bodies in production"));
     check(
         "When a migration drops a column, always deploy the code first.",
@@ -551,7 +559,7 @@ fn small_talk_and_pasted_documents_are_rejected() {
     let extraction =
         typed(&["You rock! Let's keep spreading kindness instead of worrying, because we got this."]);
     assert!(extraction.candidates.is_empty(), "{:#?}", extraction.candidates);
-    assert_eq!(extraction.rejected[0].reason, "small talk");
+    assert_eq!(extraction.rejected[0].reason, "no technical term was recognised in it");
     let document =
         "The service caches each response of the API for an hour. Never call the API without a key. "
             .repeat(20);
@@ -651,6 +659,40 @@ fn a_cause_is_not_tied_to_a_failure_that_its_words_do_not_name() {
     assert!(
         found.iter().any(|unit| unit.body.contains("relation `tenant_records` does not exist")),
         "{found:#?}"
+    );
+}
+
+#[test]
+fn the_error_of_a_panic_is_its_message() {
+    let output = "Exit code 101\ntest labels::cut ... FAILED\n\n---- labels::cut stdout ----\n\n\
+                  thread 'labels::cut' panicked at src/labels.rs:41:19:\n\
+                  range end index 9 out of range for slice of length 7\n\
+                  note: run with `RUST_BACKTRACE=1` environment variable to display a backtrace\n";
+    let cause =
+        "cargo test fails because the label is cut at a fixed width, and the new firmware sends less.";
+    let found =
+        detected(&session(ran("a", "cargo test labels", output).into_iter().chain([assistant(cause)])));
+    let said = "fails with:\n\n```text\nrange end index 9 out of range for slice of length 7\n```";
+    assert!(found.iter().any(|unit| unit.body.contains(said)), "{found:#?}");
+    assert!(found.iter().all(|unit| !unit.body.contains("BACKTRACE")), "{found:#?}");
+
+    // Where the path is left out stays visible.
+    let output = "Exit code 1\nerror: open /home/dev/ledger/keys.pem: no such file or directory";
+    let found = detected(&session(ran("a", "cargo test", output).into_iter().chain([assistant(cause)])));
+    let said = "error: open …/keys.pem: no such file or directory";
+    assert!(found.iter().any(|unit| unit.body.contains(said)), "{found:#?}");
+}
+
+#[test]
+fn a_choice_that_a_person_calls_a_decision_is_one() {
+    let extraction = typed(&[
+        "yes, decision: PostgreSQL tsvector instead of Elasticsearch, because nobody here can operate a cluster. \
+         Write that down",
+    ]);
+    let [unit] = extraction.candidates.as_slice() else { panic!("{extraction:#?}") };
+    assert_eq!(
+        (unit.title.as_str(), unit.kind.as_str()),
+        ("PostgreSQL tsvector instead of Elasticsearch", "decision")
     );
 }
 
@@ -858,13 +900,21 @@ fn what_a_person_denies_at_once_is_not_proposed() {
         "Decision: keep the retry queue in SQLite because a second service would need its own backups.";
     let after = |answer: &str| extract_by_rules(&session([assistant(stated), human(answer)]));
     assert_eq!(after("thanks, and now the tests").candidates.len(), 1);
-    for answer in ["that is wrong, we have backups of both", "Hmm, why not the server?", "no, use the server"]
-    {
+    for answer in [
+        "that is wrong, we have backups of both",
+        "Hmm, why not the server?",
+        "no, use the server",
+        "nein, nicht SQLite",
+        "Non, pas SQLite",
+        "no: SQLite no",
+    ] {
         let extraction = after(answer);
         assert!(extraction.candidates.is_empty(), "{answer}");
         assert_eq!(extraction.rejected[0].reason, "the person did not agree");
     }
-    assert_eq!(after("No worries, go on").candidates.len(), 1);
+    for answer in ["No worries, go on", "non-blocking calls next"] {
+        assert_eq!(after(answer).candidates.len(), 1, "{answer}");
+    }
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! One call of `nugget review`: the inbox, and which of its items a person means.
 
+use std::collections::BTreeSet;
+
 use actors::review::{Choice, Inbox, Item, Reviewed};
 use jiff::{SignedDuration, Timestamp};
 use queue::Queue;
@@ -102,7 +104,9 @@ impl Review {
                 }
             }
         }
-        let near = nearest(items.iter().map(|item| item.unit_id()), name);
+        // Several branches may change one unit.
+        let units: BTreeSet<&str> = items.iter().map(|item| item.unit_id()).collect();
+        let near = nearest(units.into_iter(), name);
         let hint =
             if near.is_empty() { waiting_hint(items) } else { format!("did you mean {}?", listed(&near)) };
         Err(CliError::new(format!("nothing that waits is named {name:?}")).code(MISSING).hint(hint))

@@ -355,7 +355,9 @@ impl Page {
                 (render::MERGED, review.inbox.merge(self.items.iter().cloned().map(choice).collect(), now)?)
             }
             Act::Edit => {
-                let edited = review.edited(&item)?;
+                let Some(edited) = review.edited(&item)? else {
+                    return Ok("nothing was changed, so nothing was merged".to_owned());
+                };
                 (render::MERGED, review.merge_edited(item, edited, now)?)
             }
             Act::Reject(because) => {

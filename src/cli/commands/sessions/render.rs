@@ -124,13 +124,14 @@ pub(crate) fn entry(session: &Session, capture: Option<&Capture>, now: Timestamp
     let bold = anstyle::Style::new().bold();
     let dim = anstyle::Style::new().dimmed();
     let mut facts = vec![project(session)];
+    // What came of it is not what a narrow terminal cuts off.
+    facts.extend(capture.map(outcome));
     facts.extend(session.branch.as_deref().map(|branch| output::fit(&safe(branch), BRANCH_CELLS_MAX)));
-    facts.push(counted(session.prompts + session.answers, "message"));
+    facts.push(format!("{}, {}", counted(session.prompts, "prompt"), counted(session.answers, "answer")));
     let tools = if session.tool_uses == 1 { "tool" } else { "tools" };
     facts.push(format!("{} {tools}", short_count(session.tool_uses)));
     facts.push(format!("{} tokens", short_count(tokens(session))));
     facts.extend(Some(dollars(session.cost_microdollars)).filter(|cost| !cost.is_empty()));
-    facts.extend(capture.map(outcome));
     let width = output::terminal_width();
     let id = short_id(session);
     let line = format!("{} ago · {}", ago(session.ended, now), facts.join(" · "));
@@ -141,8 +142,19 @@ pub(crate) fn entry(session: &Session, capture: Option<&Capture>, now: Timestamp
     )
 }
 
-pub(crate) const ROW_HEAD: [&str; 10] =
-    ["SESSION", "AGO", "PROJECT", "BRANCH", "MESSAGES", "TOOLS", "TOKENS", "COST", "CAPTURE", "FIRST PROMPT"];
+pub(crate) const ROW_HEAD: [&str; 11] = [
+    "SESSION",
+    "AGO",
+    "PROJECT",
+    "BRANCH",
+    "PROMPTS",
+    "ANSWERS",
+    "TOOLS",
+    "TOKENS",
+    "COST",
+    "CAPTURE",
+    "FIRST PROMPT",
+];
 
 fn tokens(session: &Session) -> u64 {
     let tokens = &session.tokens;
@@ -156,7 +168,8 @@ pub(crate) fn row(session: &Session, capture: Option<&Capture>, now: Timestamp) 
         ago(session.ended, now),
         project(session),
         session.branch.as_deref().map(safe).unwrap_or_default(),
-        thousands(session.prompts + session.answers),
+        thousands(session.prompts),
+        thousands(session.answers),
         thousands(session.tool_uses),
         short_count(tokens(session)),
         dollars(session.cost_microdollars),
