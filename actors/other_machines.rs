@@ -42,12 +42,13 @@ pub(crate) async fn follow_all(
         }
     }
     let decided = Decided::read(queue)?;
-    let default = repository.default_branch()?;
-    for (name, commit) in repository.remote_branches()? {
+    let there = repository.remote_branches()?;
+    let merged = repository.merged_among(there.iter().map(|(_, commit)| *commit), None)?;
+    for (name, commit) in there {
         let is_known = repository.tip(&name)?.is_some()
             || decided.has(&name)
             || queue.capture_of_branch(&name)?.is_some();
-        if is_known || repository.is_commit_merged(commit, default.tip)? {
+        if is_known || merged.contains(&commit) {
             continue;
         }
         if repository.follow_remote_branch(&lock(repository)?, &name)? {

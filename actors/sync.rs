@@ -490,8 +490,11 @@ impl SyncRun<'_> {
             return Ok(false);
         };
         let mut deleted = false;
-        let is_over =
-            |commit| Ok::<_, git::Error>(commit == pushed || self.repository.is_commit_merged(commit, tip)?);
+        let is_over = |commit| {
+            Ok::<_, git::Error>(
+                commit == pushed || !self.repository.merged_among([commit], Some(tip))?.is_empty(),
+            )
+        };
         if let Some(commit) = self.repository.remote_tip(branch)?
             && is_over(commit)?
         {
