@@ -21,8 +21,8 @@ pub(crate) struct Followed {
     pub(crate) taken_over: usize,
 }
 
-/// Follows the remote's branches: those of this machine, and those of the person's other machines. Without pull requests, the inbox is the only place
-/// where they are seen. Each has a local branch here until it is decided about, here or there.
+/// Follows the remote's branches: those of this machine, and those of the person's other machines. Without pull requests
+/// the inbox is the only place where those are seen. Each has a local branch here until it is decided about, here or there.
 pub(crate) async fn follow_all(
     repository: &Repository,
     queue: &dyn Ledger,
@@ -37,29 +37,46 @@ pub(crate) async fn follow_all(
     let before = TakenOver::read(queue)?;
     let mut after = TakenOver::default();
     for (name, TakenOverBranch { commit, .. }) in &before.0 {
-        if let Some(commit) = keep_up(repository, queue, access, name, commit).await? {
-            after.0.insert(name.clone(), describe(repository, name, commit)?);
+        match keep_up(repository, queue, access, name, commit).await {
+            Ok(Some(commit)) => drop(after.0.insert(name.clone(), describe(repository, name, commit)?)),
+            Ok(None) => {}
+            // The next sync tries again.
+            Err(failure) => {
+                tracing::warn!(branch = name, error = failure.message, "failed to follow a branch");
+                after.0.extend(before.0.get_key_value(name).map(|(name, at)| (name.clone(), at.clone())));
+            }
         }
     }
     let decided = Decided::read(queue)?;
     let there = repository.remote_branches()?;
     let merged = repository.merged_among(there.iter().map(|(_, commit)| *commit), None)?;
+    let mut new = Vec::new();
     for (name, commit) in there {
         let is_known = repository.tip(&name)?.is_some()
             || decided.has(&name)
             || queue.capture_of_branch(&name)?.is_some();
-        if is_known || merged.contains(&commit) {
-            continue;
+        if !is_known && !merged.contains(&commit) {
+            let branch = TakenOverBranch { commit: commit.to_string(), units: Vec::new() };
+            after.0.insert(name.clone(), branch);
+            new.push((name, commit));
         }
+    }
+    let write = |after: &TakenOver| match *after == before {
+        true => Ok(()),
+        false => after.write(queue, now),
+    };
+    // First, so that a branch that a killed process has made is known as another machine's.
+    write(&after)?;
+    for (name, commit) in new {
         if repository.follow_remote_branch(&lock(repository)?, &name)? {
             followed.taken_over += 1;
             let described = describe(repository, &name, commit)?;
             after.0.insert(name, described);
+        } else {
+            after.0.remove(&name);
         }
     }
-    if after != before {
-        after.write(queue, now)?;
-    }
+    write(&after)?;
     Ok(followed)
 }
 
