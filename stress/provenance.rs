@@ -376,7 +376,7 @@ fn compare_with_openqed(args: &OpenqedArgs, seed: u64) -> Result<Value> {
             .map(|item| {
                 json!({
                     "type": item.kind, "summary": item.summary, "detail": item.detail, "scopePath": item.path,
-                    "confidence": item.confidence, "extractedAt": item.at.to_string(),
+                    "confidence": item.confidence, "extractedAt": item.at.map(|at| at.to_string()),
                     "stale": item.stale.is_some(), "rank": item.rank,
                 })
             })
@@ -434,7 +434,7 @@ fn random_item(rng: &mut Rng, places: &[&str], number: usize, now: Timestamp) ->
         detail: rng.bool().then(|| words(rng, 60)),
         path: rng.u8(..4).ne(&0).then(|| places[rng.usize(..places.len())].to_owned()),
         confidence: rng.f64(),
-        at: now.checked_sub(age).unwrap_or(now),
+        at: Some(now.checked_sub(age).unwrap_or(now)),
         rank: rng.bool().then(|| -rng.f64() * 15.0),
         stale: (rng.u8(..4) == 0).then_some(StaleReason::Expired),
         ..Item::default()
