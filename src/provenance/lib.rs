@@ -24,7 +24,7 @@
 //!     summary: "must support Node 18+".into(),
 //!     path: Some("src/auth.ts".into()),
 //!     confidence: 0.9,
-//!     at: now,
+//!     at: Some(now),
 //!     ..Item::default()
 //! };
 //! // .30 scope + .20 type + .15 recency + .10 × .9 confidence, and .20 for a constraint
