@@ -219,7 +219,8 @@ impl Repository {
     /// cannot be read.
     pub fn commits_since(&self, branch: &str, since: Timestamp, limit: usize) -> Result<usize, Error> {
         let git = self.git()?;
-        let own = own_commits(&git, &self.default_branch_of(&git)?, local_tip(&git, branch)?)?;
+        let default = self.default_branch_of(&git)?;
+        let own = own_commits(&git, &default, local_tip(&git, branch)?, &mut Since::default())?;
         let mut newer = 0;
         for commit in own.into_iter().take(limit) {
             let reading = || format!("read commit {commit}");
@@ -295,7 +296,7 @@ impl Standing {
         commit: CommitId,
         since: &mut Since,
     ) -> Result<Self, Error> {
-        let unmerged = own_commits(git, default, commit)?;
+        let unmerged = own_commits(git, default, commit, since)?;
         let Some(first) = unmerged.last() else { return Ok(Self { is_merged: true, ..Self::default() }) };
         // A branch that has grown may have been merged before: what was added to a file since would count as edited away.
         let is_single = unmerged.len() == 1;
@@ -379,7 +380,7 @@ fn is_elsewhere(
     file: &File,
     accepts_edited: bool,
 ) -> Result<bool, Error> {
-    if since.contents(git, base, tip, branch)?.contains(&file.id) {
+    if since.has_brought(git, base, tip, file.id)? {
         return Ok(true);
     }
     if !accepts_edited {
@@ -463,8 +464,23 @@ fn files_of_merge(
 }
 
 /// The commits of a branch that neither default branch contains, newest first, along first parents.
-fn own_commits(git: &gix::Repository, default: &Branch, commit: CommitId) -> Result<Vec<CommitId>, Error> {
-    first_parents(git, commit, tips(default))
+fn own_commits(
+    git: &gix::Repository,
+    default: &Branch,
+    commit: CommitId,
+    since: &mut Since,
+) -> Result<Vec<CommitId>, Error> {
+    let history = since.history(git, &tips(default).collect::<Vec<_>>())?;
+    let mut line = Vec::new();
+    let mut next = Some(commit.0);
+    while let Some(id) = next.filter(|id| !history.contains(*id)) {
+        line.push(CommitId(id));
+        let found = git.find_commit(id).during(|| format!("walk the history of {commit}"))?;
+        // In a shallow clone the parent may be missing.
+        next =
+            found.parent_ids().next().map(|parent| parent.detach()).filter(|parent| git.has_object(*parent));
+    }
+    Ok(line)
 }
 
 /// A commit and its first parents, newest first, as far as none of `hidden` contains them.
@@ -489,7 +505,8 @@ fn first_parents(
 
 /// The commit on which a branch was started; `None` if it has a history of its own.
 fn fork_point(git: &gix::Repository, default: &Branch, commit: CommitId) -> Result<Option<CommitId>, Error> {
-    parent_of(git, own_commits(git, default, commit)?.pop().unwrap_or(commit))
+    let own = own_commits(git, default, commit, &mut Since::default())?;
+    parent_of(git, own.last().copied().unwrap_or(commit))
 }
 
 fn parent_of(git: &gix::Repository, commit: CommitId) -> Result<Option<CommitId>, Error> {

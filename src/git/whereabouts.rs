@@ -4,24 +4,43 @@ use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
 use gix::ObjectId;
+use gix::revision::walk::Sorting;
+use gix::traverse::commit::simple::CommitTimeOrder;
 use knowledge::{Document, UnitId};
 
 use crate::error::{During as _, Error};
 use crate::repository::{File, entry, files_beyond, read_blob, tree_of};
 use crate::types::CommitId;
 
+/// How many commits are searched for the content of a file.
+const COMMITS_MAX: usize = 300;
+
 /// The default branch after a commit on which branches were started, as branches that are looked at one after the other
 /// ask for it.
 #[derive(Default)]
 pub(crate) struct Since {
+    /// By tips.
+    histories: HashMap<Vec<CommitId>, Rc<History>>,
     /// The content of the files that a commit has and its first parent has not.
-    brought: HashMap<ObjectId, Rc<Vec<ObjectId>>>,
-    /// The content of the files that a branch's start, a tip and another commit stand for; see [`contents`](Self::contents).
-    contents: HashMap<[CommitId; 3], Rc<HashSet<ObjectId>>>,
+    brought: HashMap<ObjectId, Rc<HashSet<ObjectId>>>,
     /// The files of a later commit at paths that an earlier one does not have.
     new: HashMap<(CommitId, CommitId), Rc<Vec<File>>>,
     /// The ids of units, by content and path.
     ids: HashMap<(ObjectId, String), Option<UnitId>>,
+}
+
+/// All commits that some tips contain.
+pub(crate) struct History {
+    /// Newest first.
+    commits: Vec<ObjectId>,
+    /// Their places in that order.
+    places: HashMap<ObjectId, usize>,
+}
+
+impl History {
+    pub(crate) fn contains(&self, commit: ObjectId) -> bool {
+        self.places.contains_key(&commit)
+    }
 }
 
 /// A file that is looked for.
@@ -33,41 +52,54 @@ pub(crate) struct Wanted<'a> {
 }
 
 impl Since {
-    /// The content of every file that commits of `tip` have brought that neither `base` nor `without` has.
-    pub(crate) fn contents(
+    /// The commits of some tips, newest first.
+    pub(crate) fn history(&mut self, git: &gix::Repository, tips: &[CommitId]) -> Result<Rc<History>, Error> {
+        if let Some(known) = self.histories.get(tips) {
+            return Ok(Rc::clone(known));
+        }
+        let walking = || "walk the history of the default branch".to_owned();
+        let sorting = Sorting::ByCommitTime(CommitTimeOrder::NewestFirst);
+        let walk = git.rev_walk(tips.iter().map(|tip| tip.0)).sorting(sorting).all().during(walking)?;
+        let commits =
+            walk.map(|info| info.map(|info| info.id)).collect::<Result<Vec<_>, _>>().during(walking)?;
+        let places = commits.iter().enumerate().map(|(place, commit)| (*commit, place)).collect();
+        let history = Rc::new(History { commits, places });
+        self.histories.insert(tips.to_vec(), Rc::clone(&history));
+        Ok(history)
+    }
+
+    /// Whether one of the commits of `tip` after `base` has brought this content, at any path. Only the last
+    /// [`COMMITS_MAX`] are looked at: that a branch is merged is recorded soon after it was.
+    pub(crate) fn has_brought(
         &mut self,
         git: &gix::Repository,
         base: CommitId,
         tip: CommitId,
-        without: CommitId,
-    ) -> Result<Rc<HashSet<ObjectId>>, Error> {
-        let key = [base, tip, without];
-        if let Some(known) = self.contents.get(&key) {
-            return Ok(Rc::clone(known));
+        content: ObjectId,
+    ) -> Result<bool, Error> {
+        let history = self.history(git, &[tip])?;
+        let after = history.places.get(&base.0).copied().unwrap_or(history.commits.len()).min(COMMITS_MAX);
+        for commit in &history.commits[..after] {
+            if self.brought(git, *commit)?.contains(&content) {
+                return Ok(true);
+            }
         }
-        let walking = || format!("walk the history of {tip}");
-        let walk = git.rev_walk([tip.0]).with_hidden([base.0, without.0]).all().during(walking)?;
-        let mut contents = HashSet::new();
-        for info in walk {
-            let commit = info.during(walking)?.id;
-            let brought = match self.brought.get(&commit) {
-                Some(brought) => Rc::clone(brought),
-                None => {
-                    let parent = git.find_commit(commit).during(walking)?.parent_ids().next();
-                    // In a shallow clone the parent may be missing.
-                    let parent = parent.filter(|parent| git.has_object(*parent));
-                    let before = parent.map(|parent| tree_of(git, CommitId(parent.detach()))).transpose()?;
-                    let files = files_beyond(before.as_ref(), &tree_of(git, CommitId(commit))?, "")?;
-                    let brought: Rc<Vec<_>> = Rc::new(files.into_iter().map(|file| file.id).collect());
-                    self.brought.insert(commit, Rc::clone(&brought));
-                    brought
-                }
-            };
-            contents.extend(brought.iter().copied());
+        Ok(false)
+    }
+
+    /// The content of the files that a commit has and its first parent has not.
+    fn brought(&mut self, git: &gix::Repository, commit: ObjectId) -> Result<Rc<HashSet<ObjectId>>, Error> {
+        if let Some(brought) = self.brought.get(&commit) {
+            return Ok(Rc::clone(brought));
         }
-        let contents = Rc::new(contents);
-        self.contents.insert(key, Rc::clone(&contents));
-        Ok(contents)
+        let parent = git.find_commit(commit).during(|| format!("read commit {commit}"))?.parent_ids().next();
+        // In a shallow clone the parent may be missing.
+        let parent = parent.filter(|parent| git.has_object(*parent));
+        let before = parent.map(|parent| tree_of(git, CommitId(parent.detach()))).transpose()?;
+        let files = files_beyond(before.as_ref(), &tree_of(git, CommitId(commit))?, "")?;
+        let brought: Rc<HashSet<_>> = Rc::new(files.into_iter().map(|file| file.id).collect());
+        self.brought.insert(commit, Rc::clone(&brought));
+        Ok(brought)
     }
 
     /// Where `tip` has a file that `base` does not have at that path: with the same content, or as the same unit.
