@@ -380,7 +380,7 @@ fn is_elsewhere(
     file: &File,
     accepts_edited: bool,
 ) -> Result<bool, Error> {
-    if since.has_brought(git, base, tip, file.id)? {
+    if since.has_brought(git, base, tip, branch, file.id)? {
         return Ok(true);
     }
     if !accepts_edited {

@@ -68,18 +68,27 @@ impl Since {
         Ok(history)
     }
 
-    /// Whether one of the commits of `tip` after `base` has brought this content, at any path. Only the last
-    /// [`COMMITS_MAX`] are looked at: that a branch is merged is recorded soon after it was.
+    /// Whether one of the commits of `tip` after `base` has brought this content, at any path, other than those of a branch
+    /// that was started at `base`. Only the last [`COMMITS_MAX`] are looked at: that a branch is merged is recorded soon
+    /// after it was.
     pub(crate) fn has_brought(
         &mut self,
         git: &gix::Repository,
         base: CommitId,
         tip: CommitId,
+        branch: CommitId,
         content: ObjectId,
     ) -> Result<bool, Error> {
         let history = self.history(git, &[tip])?;
         let after = history.places.get(&base.0).copied().unwrap_or(history.commits.len()).min(COMMITS_MAX);
-        for commit in &history.commits[..after] {
+        let mut own = HashSet::new();
+        let mut next = Some(branch.0).filter(|branch| history.contains(*branch));
+        while let Some(commit) = next.filter(|commit| *commit != base.0 && own.insert(*commit)) {
+            let found = git.find_commit(commit).during(|| format!("read commit {commit}"))?;
+            next = found.parent_ids().next().map(|parent| parent.detach());
+            next = next.filter(|parent| git.has_object(*parent));
+        }
+        for commit in history.commits[..after].iter().filter(|commit| !own.contains(*commit)) {
             if self.brought(git, *commit)?.contains(&content) {
                 return Ok(true);
             }
