@@ -161,11 +161,23 @@ impl Since {
         if let Some(id) = self.ids.get(&key) {
             return Ok(id.clone());
         }
-        let unit = Document::parse(text(git, commit, path, content)?).and_then(|file| file.unit(path));
-        let id = unit.ok().map(|unit| unit.id);
+        let text = text(git, commit, path, content)?;
+        let id = match plain_id(&text) {
+            Some(id) => Some(UnitId::verbatim(id)),
+            None => Document::parse(text).and_then(|file| file.unit(path)).ok().map(|unit| unit.id),
+        };
         self.ids.insert(key, id.clone());
         Ok(id)
     }
+}
+
+/// The id in a unit's front matter, where it is a word on a line of its own: thousands of units may have to be looked
+/// through.
+fn plain_id(text: &str) -> Option<&str> {
+    let lines = text.strip_prefix("---\n")?.lines().take_while(|line| *line != "---");
+    let id = lines.filter_map(|line| line.strip_prefix("id: ")).next()?;
+    let is_plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    (id.starts_with(|c: char| c.is_ascii_lowercase()) && id.chars().all(is_plain)).then_some(id)
 }
 
 /// The text of a file; empty if it is too large to be read.
