@@ -13,7 +13,7 @@ use crate::repository::{File, entry, files_beyond, read_blob, tree_of};
 use crate::types::CommitId;
 
 /// How many commits are searched for the content of a file.
-const COMMITS_MAX: usize = 300;
+const COMMITS_MAX: usize = 50;
 
 /// The default branch after a commit on which branches were started, as branches that are looked at one after the other
 /// ask for it.
