@@ -80,8 +80,12 @@ pub fn read_session_summary(
     let dead = "SELECT count(*) FROM captures WHERE outcome = 'dead' AND finished_ms >= ?1";
     let dead: i64 = connection.query_row(dead, [since.as_millisecond()], |row| row.get(0))?;
     let mut summary = SessionSummary { dead: dead.unsigned_abs(), ..SessionSummary::default() };
+    let made = "outcome = 'done' AND branch IS NOT NULL AND units > 0";
+    // Of the decided ones, of which there may be thousands, only the last of the project.
     let mut statement = connection.prepare(&format!(
-        "SELECT *, {IS_IN_PROJECT} AS here FROM captures WHERE outcome = 'done' AND branch IS NOT NULL AND units > 0
+        "SELECT *, {IS_IN_PROJECT} AS here FROM captures
+         WHERE {made} AND (coalesce(pull_state, 'open') = 'open' OR branch =
+             (SELECT branch FROM captures WHERE {made} AND {IS_IN_PROJECT} ORDER BY id DESC LIMIT 1))
          ORDER BY id DESC"
     ))?;
     let rows = statement.query_map(params![project], read_branch)?;

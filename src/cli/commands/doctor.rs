@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use team_client::Login;
 
 use self::check::{Check, Level};
-use super::status::WORKER_STARTS_WITHIN;
+use super::status::needs_worker;
 use crate::client_settings::{ClientSettings, read_settings};
 use crate::context::{Context, open_brain};
 use crate::error::{CliError, FAILED};
@@ -575,24 +575,17 @@ fn check_queue(places: &StatePaths) -> Check {
         let now = Timestamp::now();
         // Waiting captures are among the newest.
         let captures = queue.captures(10_000)?;
-        let added = || {
-            let unfinished = captures.iter().filter(|capture| !capture.state.is_final());
-            unfinished.map(|capture| capture.added)
-        };
-        let oldest = added().min();
+        let unfinished = captures.iter().filter(|capture| !capture.state.is_final());
+        let oldest = unfinished.map(|capture| capture.added).min();
         let counts = match oldest {
             Some(oldest) => format!("{waiting} waiting, the oldest for {}", output::age(oldest, now)),
             None => format!("{waiting} waiting, {} done", tally.done + tally.nothing),
         };
-        let is_older = |added: Timestamp, than: SignedDuration| now.duration_since(added) > than;
-        let is_late = oldest.is_some_and(|oldest| is_older(oldest, WAITING_MAX));
-        let new = added().filter(|added| !is_older(*added, WORKER_STARTS_WITHIN)).count() as u64;
-        // What waits for a team's server needs no worker meanwhile.
-        let is_paused = queue.pauses()?.iter().any(|pause| pause.stage == Stage::Upload);
-        let at_server =
-            queue.stage_depths()?.into_iter().filter(|(stage, _)| *stage == Stage::Upload && is_paused);
-        let at_server: u64 = at_server.map(|(_, depth)| depth).sum();
-        let is_stalled = !is_drained && tally.unfinished() > new.max(at_server);
+        let is_late = oldest.is_some_and(|oldest| now.duration_since(oldest) > WAITING_MAX);
+        let is_server_away = queue.pauses()?.iter().any(|pause| pause.stage == Stage::Upload);
+        let depths = queue.stage_depths()?;
+        let is_stalled =
+            !is_drained && needs_worker(tally.unfinished(), &captures, &depths, is_server_away, now);
         Ok(if tally.dead > 0 {
             Check::warning(name, format!("{counts}; {} failed", counted(tally.dead, "capture")))
                 .fix("`nugget status` says why; then run `nugget retry --all`")

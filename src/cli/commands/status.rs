@@ -40,7 +40,7 @@ const SCHEMA: &str = include_str!("../status.schema.json");
 /// How many captures are shown without `--limit`.
 const CAPTURES_MAX: usize = 10;
 /// How long a worker may take to start after a hook has queued a capture.
-pub(super) const WORKER_STARTS_WITHIN: SignedDuration = SignedDuration::from_secs(10);
+const WORKER_STARTS_WITHIN: SignedDuration = SignedDuration::from_secs(10);
 /// How many captures are named that are being worked on.
 const RUNNING_MAX: usize = 3;
 /// The actors that work on no capture. They are shown after those of the stages.
@@ -259,6 +259,24 @@ fn commit_to_look_for(repository: &git::Repository, capture: &Capture) -> Option
     }
 }
 
+/// Whether a worker should be at some of the captures that are not finished: more are than have come since one takes to
+/// start, of the newest `captures`, and than wait for a team's server that cannot be reached.
+pub(super) fn needs_worker(
+    unfinished: u64,
+    captures: &[Capture],
+    depths: &[(Stage, u64)],
+    is_server_away: bool,
+    now: Timestamp,
+) -> bool {
+    let is_new = |capture: &&Capture| {
+        !capture.state.is_final() && now.duration_since(capture.added) < WORKER_STARTS_WITHIN
+    };
+    let new = captures.iter().filter(is_new).count() as u64;
+    // Why these wait is known, and no worker would change it.
+    let at_server = depths.iter().find(|(stage, _)| *stage == Stage::Upload && is_server_away);
+    unfinished > new.max(at_server.map_or(0, |(_, waiting)| *waiting))
+}
+
 impl Status {
     fn read(brain: &Brain, config: &Config, limit: usize, embedder: &str) -> Result<Self, CliError> {
         let places = StatePaths::for_brain(brain.root());
@@ -445,14 +463,9 @@ impl Status {
 
     /// Whether captures wait although no worker runs, for longer than one takes to start.
     fn is_stalled(&self) -> bool {
-        let is_new = |capture: &&Capture| {
-            !capture.state.is_final() && self.now.duration_since(capture.added) < WORKER_STARTS_WITHIN
-        };
-        let new = self.captures.iter().filter(is_new).count() as u64;
-        // Why these wait is known, and no worker would change it.
         let is_paused = self.server.as_ref().is_some_and(|server| server.pause.is_some());
-        let at_server = self.depths.iter().find(|(stage, _)| *stage == Stage::Upload && is_paused);
-        !self.is_running && self.tally.unfinished() > new.max(at_server.map_or(0, |(_, waiting)| *waiting))
+        !self.is_running
+            && needs_worker(self.tally.unfinished(), &self.captures, &self.depths, is_paused, self.now)
     }
 
     /// How many units wait for review.
