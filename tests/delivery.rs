@@ -290,6 +290,23 @@ fn a_renewed_token_is_used_by_the_running_process() {
     kill_worker(&sandbox);
 }
 
+/// Were each request to count, a worker that is slower to begin than the next one is to come would never begin.
+#[test]
+fn retries_in_quick_succession_are_one_request() {
+    let mut sandbox = Sandbox::with_brain();
+    sandbox.capture(&fixture(TRANSCRIPT));
+    let retry = |sandbox: &Sandbox| -> (i64, String) {
+        sandbox.ok(["retry", "--all"]);
+        let request = "SELECT at_ms, body FROM reports WHERE name = 'renewal'";
+        open_queue(sandbox).query_row(request, [], |row| Ok((row.get(0)?, row.get(1)?))).unwrap()
+    };
+    let (first, environment) = retry(&sandbox);
+    let (second, _) = retry(&sandbox);
+    assert!(second == first || second - first >= 2_000, "{} ms later", second - first);
+    sandbox.variables.push(("GITHUB_TOKEN".to_owned(), TOKEN.to_owned()));
+    assert_ne!(retry(&sandbox).1, environment, "the worker that runs has no token");
+}
+
 fn kill_worker(sandbox: &Sandbox) {
     let pid = sandbox.json(["status", "--json"])["drainer"]["pid"].as_i64().unwrap();
     let pid = rustix::process::Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
