@@ -34,7 +34,7 @@ use actors::{AskError, Facts, Roles, Service, Setup};
 use index::Mode;
 use jiff::Timestamp;
 use knowledge::text::error_chain;
-use retrieve::Answer;
+use retrieve::{Answer, Query};
 use rmcp::handler::server::router::tool::ToolRouter;
 use rmcp::handler::server::wrapper::Parameters;
 use rmcp::model::{
@@ -558,13 +558,12 @@ impl ServedBrain {
         Ok(started)
     }
 
-    async fn answer(
+    /// Asks what the files hold now. Also returns whether the index, and with it the answer, may be behind them.
+    async fn ask_present(
         &self,
-        task: Task,
+        query: Query,
         listener: Option<ProgressListener>,
-        tool_use: Option<String>,
-    ) -> Result<String, String> {
-        let query = task.into_query(self.settings.limit, self.settings.budget_tokens, Timestamp::now());
+    ) -> Result<(Answer, bool), String> {
         // Asks the present generation at once, as the files have rarely changed; to check them takes as long as
         // the answer.
         let mut early = pin!(self.service.ask(query.clone(), ANSWER_DEADLINE));
@@ -580,7 +579,6 @@ impl ServedBrain {
                 }
             }
         };
-        let is_behind = state == IndexState::Behind;
         let early = match found {
             Some(found) => found.ok(),
             None if state == IndexState::Updated => None,
@@ -593,6 +591,17 @@ impl ServedBrain {
             Some(answer) => answer,
             None => self.service.ask(query, ANSWER_DEADLINE).await.map_err(|error| error.to_string())?,
         };
+        Ok((answer, state == IndexState::Behind))
+    }
+
+    async fn answer(
+        &self,
+        task: Task,
+        listener: Option<ProgressListener>,
+        tool_use: Option<String>,
+    ) -> Result<String, String> {
+        let query = task.into_query(self.settings.limit, self.settings.budget_tokens, Timestamp::now());
+        let (answer, is_behind) = self.ask_present(query, listener).await?;
         let progress = index_progress::read(&self.progress_file);
         let is_outdated = is_behind || progress.is_some();
         let progress =
@@ -680,9 +689,7 @@ impl ServedBrain {
     }
 
     async fn search_notes(&self, query: String, tool_use: Option<String>) -> Result<String, String> {
-        self.update_index().await;
-        let query = notes::query(query, self.settings.budget_tokens);
-        let answer = self.service.ask(query, ANSWER_DEADLINE).await.map_err(|error| error.to_string())?;
+        let (answer, _) = self.ask_present(notes::query(query, self.settings.budget_tokens), None).await?;
         self.service.record_shown(&answer, tool_use).await;
         Ok(notes::found(&answer))
     }
