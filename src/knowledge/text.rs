@@ -10,15 +10,15 @@ pub trait CountTokens: Send + Sync {
 }
 
 /// Removes what a reader cannot see but a model reads: control characters, bidirectional overrides,
-/// zero-width characters, Unicode tags and HTML comments. Line feeds and tabs stay; CRLF becomes LF.
+/// zero-width characters, Unicode tags and HTML comments. Line feeds and tabs stay, and so do joiners that are spelling;
+/// CRLF becomes LF.
 ///
 /// Applied to knowledge when it is stored and when it is shown: hidden text is a way to plant instructions in a stored
 /// memory.
 pub fn strip_hidden(text: &str) -> String {
     // Most text is plain ASCII, which is quickly checked byte by byte.
     let is_plain = text.bytes().all(|byte| matches!(byte, b' '..=b'~' | b'\n' | b'\t'));
-    let mut clean: String =
-        if is_plain { text.to_owned() } else { text.chars().filter(|&c| !is_hidden(c)).collect() };
+    let mut clean = if is_plain { text.to_owned() } else { visible(text).collect() };
     // Removing one comment can join the halves of another, so this repeats until none is left.
     while let Some(start) = clean.find("<!--") {
         match clean[start..].find("-->") {
@@ -51,6 +51,25 @@ pub fn is_hidden(c: char) -> bool {
         '\u{e0000}'..='\u{e0fff}' => true,
         c => c.is_control(),
     }
+}
+
+/// The characters of a text that are not hidden. A joiner between two of them stays where it is spelling: in scripts whose
+/// letters join, as Arabic and those of India, and within an emoji.
+pub fn visible(text: &str) -> impl Iterator<Item = char> {
+    // Latin, Greek, Cyrillic and Hebrew letters, and so all keys and tokens, come before.
+    let joins = |c: Option<char>| c.is_some_and(|c| c >= '\u{600}' && !is_hidden(c));
+    let (mut before, mut chars) = (None, text.chars().peekable());
+    std::iter::from_fn(move || {
+        loop {
+            let c = chars.next()?;
+            let is_spelling =
+                matches!(c, '\u{200c}' | '\u{200d}') && joins(before) && joins(chars.peek().copied());
+            if is_spelling || !is_hidden(c) {
+                before = Some(c);
+                return Some(c);
+            }
+        }
+    })
 }
 
 /// Joins a text into one line without hidden characters, and cuts it at a word to `chars_max` characters, with an
@@ -371,6 +390,24 @@ mod tests {
         assert_eq!(strip_hidden("a<!-- never closed"), "a");
         assert_eq!(strip_hidden("plain\r\n\ttext\n"), "plain\n\ttext\n");
         assert_eq!(strip_hidden("x\u{202e}y\u{200b}z\u{e0041}\u{1b}[31m"), "xyz[31m");
+    }
+
+    #[test]
+    fn a_joiner_stays_only_where_it_is_spelling() {
+        for spelled in
+            ["می\u{200c}خواهم", "क्\u{200d}ष", "\u{1f469}\u{200d}\u{1f4bb}", "❤\u{fe0f}\u{200d}\u{1f525}"]
+        {
+            assert_eq!(strip_hidden(spelled), spelled);
+        }
+        for (hidden, visible) in [
+            ("gh\u{200d}p_x", "ghp_x"),
+            ("ф\u{200c}ы", "фы"),
+            ("م\u{200d}\u{200d}\u{200d}ی", "م\u{200d}ی"),
+            ("a\u{200d}\u{1f4bb}\u{200d}", "a\u{1f4bb}"),
+            ("<!\u{200d}-- x -->", ""),
+        ] {
+            assert_eq!(strip_hidden(hidden), visible);
+        }
     }
 
     #[test]

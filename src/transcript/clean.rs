@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 
-use knowledge::text::is_hidden;
+use knowledge::text::visible;
 use memchr::memchr_iter;
 
 use crate::redact::redact;
@@ -163,18 +163,13 @@ fn without_hidden(text: &str) -> Cow<'_, str> {
     if text.as_bytes().iter().all(is_plain) {
         return Cow::Borrowed(text);
     }
-    let mut kept = String::with_capacity(text.len());
-    let mut chars = text.chars().peekable();
-    while let Some(c) = chars.next() {
-        if c == '\u{1b}' && chars.peek() == Some(&'[') {
-            chars.next();
-            while chars.next_if(|c| matches!(c, ' '..='?')).is_some() {}
-            chars.next_if(|c| matches!(c, '@'..='~'));
-        } else if !is_hidden(c) {
-            kept.push(c);
-        }
+    let mut parts = text.split("\u{1b}[");
+    let mut kept = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let part = part.trim_start_matches(|c| matches!(c, ' '..='?'));
+        kept.push_str(part.strip_prefix(|c| matches!(c, '@'..='~')).unwrap_or(part));
     }
-    Cow::Owned(kept)
+    Cow::Owned(visible(&kept).collect())
 }
 
 #[cfg(test)]

@@ -266,6 +266,7 @@ mod tests {
             key.replace("ghp_", "\\u0067hp_"),
             key.replace("3d", "3\u{200b}d"),
             key.replace("3d", "3\u{1b}[0md"),
+            key.bytes().map(|byte| char::from_u32(u32::from(byte) + 0xfee0).unwrap()).collect(),
             format!("+const KEY = \"{head}\" +\n+    \"{tail}\";"),
             format!("+{head}\n+{tail}"),
             format!("export K={head}\\\n{tail}"),
@@ -282,6 +283,37 @@ mod tests {
             assert_eq!(redact(&clean), clean);
         }
         assert_eq!(redact(&format!("{key}\nand other words")), "[redacted: GitHub token]\nand other words");
+    }
+
+    #[test]
+    fn a_password_is_found_in_the_words_of_many_languages() {
+        let password = format!("Xk29!mQz8{}", "#Lp");
+        for text in [
+            "Kennwort: X",
+            "das Passwort ist X",
+            "mot de passe\u{a0}: X",
+            "la contraseña es X",
+            "senha: X",
+            "wachtwoord is X",
+            "hasło: X",
+            "пароль: X",
+            "密码：X",
+            "数据库的密码是X",
+            "パスワードは「X」です",
+            "パスワード：X",
+            "비밀번호: X",
+        ] {
+            let clean = redact(&text.replace('X', &password)).into_owned();
+            assert_eq!(clean, text.replace('X', "[redacted: password]"));
+        }
+        for text in [
+            "パスワードは8文字以上で、A1 を含めます",
+            "senha: obrigatória",
+            "密码：必须至少8位",
+            "parola: il nome",
+        ] {
+            assert_eq!(redact(text), text);
+        }
     }
 
     #[test]

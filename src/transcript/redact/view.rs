@@ -8,6 +8,9 @@ use std::ops::Range;
 
 use knowledge::text::is_hidden;
 
+/// How far a full-width form of an ASCII character is from it.
+const FULL_WIDTH: u32 = 0xfee0;
+
 /// A decoded or joined form of a text.
 pub(super) struct View {
     pub(super) bytes: Vec<u8>,
@@ -70,8 +73,8 @@ impl View {
         start..end
     }
 
-    /// The text with escapes and percent codes decoded and hidden characters removed; `None` if there are
-    /// none.
+    /// The text with escapes, percent codes and full-width letters decoded and hidden characters removed; `None` if there
+    /// are none.
     pub(super) fn unescaped(text: &str) -> Option<Self> {
         let bytes = text.as_bytes();
         let suspicious = |byte: u8| {
@@ -101,7 +104,16 @@ impl View {
                 }
                 _ => {
                     let c = text[at..].chars().next().unwrap_or_default();
-                    is_invisible(c).then(|| at + c.len_utf8())
+                    let end = at + c.len_utf8();
+                    // An input method of Japanese or Chinese types these for ASCII.
+                    let half = u32::from(c).checked_sub(FULL_WIDTH).and_then(|c| u8::try_from(c).ok());
+                    match half.filter(u8::is_ascii_graphic) {
+                        Some(half) => {
+                            view.push_decoded(&[half], at..end);
+                            Some(end)
+                        }
+                        None => is_invisible(c).then_some(end),
+                    }
                 }
             };
             match end {
@@ -289,6 +301,7 @@ mod tests {
             (r#"{\"a\":\"k\\\"ey\"}"#, "{\"a\":\"k\"ey\"}", "k\"ey", r#"k\\\"ey"#),
             (r"a\u0067hp_x", "aghp_x", "ghp", r"\u0067hp"),
             ("x%3Dgh%2570_y", "x=ghp_y", "ghp_y", "gh%2570_y"),
+            ("ｇｈｐ＿x ｗ＝", "ghp_x w=", "ghp_x", "ｇｈｐ＿x"),
             ("é gh\u{200b}p_\u{1b}[31mx\u{1b}[0m", "é ghp_x", "ghp_x", "gh\u{200b}p_\u{1b}[31mx"),
         ] {
             check(View::unescaped(text), text, read, found, origin);
