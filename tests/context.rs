@@ -148,6 +148,11 @@ fn a_reviewed_unit_is_told_of_its_file_and_records_only_where_there_is_none() {
     assert!(deep.to_string().contains("Please cache the exchange rates in src/rates.rs."), "{deep}");
     let two = shop.sandbox.json(["context", &file, &shop.file("src"), "--json"]);
     assert_eq!(two["answers"].as_array().unwrap().len(), 2);
+    // Written into the brain by hand.
+    let password = format!("hunter{}!x", 22);
+    shop.unit("logs-in", &format!("scope: [src/rates.rs]\nalternatives: ['password: {password}']\n"));
+    let told = shop.sandbox.ok(["context", &file, "--depth", "deep"]);
+    assert!(told.contains("[redacted: password]") && !told.contains(&password), "{told}");
 }
 
 #[test]

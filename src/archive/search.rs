@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use jiff::Timestamp;
 use knowledge::rank::{RRF_K, reciprocal_rank};
-use knowledge::text::{is_stop_word, one_line};
+use knowledge::text::{indexed_parts, is_stop_word, one_line, with_word_breaks, without_word_breaks};
 use rusqlite::{Connection, Row, params, params_from_iter};
 use serde::Serialize;
 
@@ -25,6 +25,7 @@ const CONTEXT_CHARS_MAX: usize = 600;
 const RANKED_FACTOR: usize = 4;
 const RANKED_MIN: usize = 100;
 const TERMS_MAX: usize = 32;
+const PARTS_MAX: usize = 64;
 /// From this cosine on a message is found by its meaning alone: of a few sessions one is always the nearest. The questions of
 /// `stress archive --find` have the same hits with it and without.
 const MEANING_MIN: f64 = 0.3;
@@ -274,7 +275,7 @@ fn expression(connection: &Connection, text: &str, thinking: bool) -> Result<Opt
     let columns = if thinking { "" } else { "{content tools} : " };
     let mut is_syntax_ignored = false;
     if has_syntax(text) {
-        let raw = format!("{columns}({text})");
+        let raw = format!("{columns}({})", with_word_breaks(text));
         if is_valid(connection, &raw)? {
             return Ok(Some(Expression { all: raw, any: None, is_syntax_ignored }));
         }
@@ -285,11 +286,13 @@ fn expression(connection: &Connection, text: &str, thinking: bool) -> Result<Opt
         return Ok(None);
     }
     // Quoted, a word may contain anything; what the tokenizer splits becomes a phrase.
-    let quoted: Vec<String> =
-        words.iter().take(TERMS_MAX).map(|word| format!("\"{}\"", word.replace(['"', '\0'], ""))).collect();
-    let join = |operator: &str| format!("{columns}({})", quoted.join(operator));
-    let any = (quoted.len() > 1).then(|| join(" OR "));
-    Ok(Some(Expression { all: join(" AND "), any, is_syntax_ignored }))
+    let words = words.iter().take(TERMS_MAX).map(|word| word.replace(['"', '\0'], ""));
+    let (words, parts): (Vec<_>, Vec<_>) =
+        words.map(|word| (with_word_breaks(&word).into_owned(), indexed_parts(&word))).unzip();
+    let parts = parts.concat();
+    let join = |words: &[String], operator: &str| format!("{columns}(\"{}\")", words.join(operator));
+    let any = (parts.len() > 1).then(|| join(&parts[..parts.len().min(PARTS_MAX)], "\" OR \""));
+    Ok(Some(Expression { all: join(&words, "\" AND \""), any, is_syntax_ignored }))
 }
 
 /// The words of a text that tell what it is about; all of them if none does.
@@ -470,13 +473,16 @@ fn snippets(
         let tools: Vec<String> =
             message.tools.iter().map(|tool| format!("{}: {}", tool.name, tool.input)).collect();
         let sql = "INSERT INTO messages (rowid, content, thinking, tools) VALUES (?1, ?2, ?3, ?4)";
-        let params = params![message.message, message.content, message.thinking, tools.join("\n")];
+        let tools = tools.join("\n");
+        let words = [&message.content, &message.thinking, &tools].map(|text| with_word_breaks(text));
+        let params = params![message.message, words[0], words[1], words[2]];
         memory.prepare_cached(sql)?.execute(params)?;
     }
     let sql = "SELECT rowid, snippet(messages, -1, ?2, ?3, '…', ?4) FROM messages WHERE messages MATCH ?1";
     let mut statement = memory.prepare(sql)?;
     let params = params![expression, markers.before, markers.after, SNIPPET_WORDS];
-    let rows = statement.query_map(params, |row| Ok((row.get(0)?, row.get(1)?)))?;
+    let rows = statement
+        .query_map(params, |row| Ok((row.get(0)?, without_word_breaks(&row.get::<_, String>(1)?))))?;
     Ok(rows.collect::<Result<_, _>>()?)
 }
 

@@ -941,6 +941,35 @@ fn a_hit_has_its_neighbours_and_a_marked_snippet() {
 }
 
 #[test]
+fn words_of_scripts_without_spaces_are_found() {
+    let home = Home::new();
+    home.write(
+        "s1",
+        &[
+            home.prompt(1, "支払いの承認をコミット前に送るのを可視性タイムアウトの中で防ぐ"),
+            home.answer(11, "连接池的超时是三秒"),
+            home.answer(12, "비밀번호를 바꾼다"),
+        ],
+    );
+    home.sync();
+    for (text, snippet) in [
+        ("可視性タイムアウト", "支払いの承認をコミット前に送るのを[可視性タイムアウト]の中…"),
+        ("\"承認\" AND コミット", "支払いの[承認]を[コミット]前に送るのを可視性タイムアウトの中…"),
+        ("超时", "连接池的[超时]是三秒"),
+        ("비밀번호", "[비밀번호]를 바꾼다"),
+        // A sentence that nobody has said.
+        ("连接池怎么办", "[连接池]的超时是三秒"),
+    ] {
+        let query = SearchQuery { text: text.into(), limit: 5, ..SearchQuery::default() };
+        let found = home.search_with(&query);
+        assert_eq!(found.hits.len(), 1, "{text}");
+        assert_eq!(found.hits[0].snippet, snippet, "{text}");
+    }
+    let query = SearchQuery { text: "接続".into(), limit: 5, ..SearchQuery::default() };
+    assert!(home.search_with(&query).hits.is_empty());
+}
+
+#[test]
 fn meaning_and_words_are_fused() {
     let home = Home::new();
     home.write(

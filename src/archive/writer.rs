@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
 use jiff::Timestamp;
-use knowledge::text::{is_stop_word, one_line};
+use knowledge::text::{is_stop_word, one_line, with_word_breaks};
 use rusqlite::{OptionalExtension as _, Transaction, params};
 
 use crate::block::{Block, pack};
@@ -392,7 +392,8 @@ impl<'t> PieceWriter<'t> {
             self.transaction.prepare_cached(&format!("DELETE FROM {table} = ?1"))?.execute([row])?;
         }
         let sql = "INSERT INTO messages (rowid, content, thinking, tools) VALUES (?1, ?2, ?3, ?4)";
-        let params = params![row, block.part(content), block.part(thinking), message.tool_words];
+        let words = [block.part(content), block.part(thinking), &message.tool_words].map(with_word_breaks);
+        let params = params![row, words[0], words[1], words[2]];
         self.transaction.prepare_cached(sql)?.execute(params)?;
         for (tool, input) in message.tool_uses.iter().zip(inputs) {
             if let Some(old) = self.place_of_input(row, &tool.id)? {
@@ -543,7 +544,9 @@ impl<'t> PieceWriter<'t> {
         session.next_ordinal += 1;
         if has_text || !message.tool_words.is_empty() {
             let sql = "INSERT INTO messages (rowid, content, thinking, tools) VALUES (?1, ?2, ?3, ?4)";
-            let params = params![row, block.part(content), block.part(thinking), message.tool_words];
+            let words =
+                [block.part(content), block.part(thinking), &message.tool_words].map(with_word_breaks);
+            let params = params![row, words[0], words[1], words[2]];
             self.transaction.prepare_cached(sql)?.execute(params)?;
         }
         for (tool, input) in message.tool_uses.iter().zip(inputs) {

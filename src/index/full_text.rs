@@ -47,7 +47,7 @@ pub fn columns(
     }
     let (heading, text) = (text::strip_hidden(&heading), text::strip_hidden(text));
     let parts = parts_of_identifiers(&[&heading, &text]);
-    [heading, text, parts]
+    [heading, text, parts].map(|column| text::with_word_breaks(&column).into_owned())
 }
 
 /// The phrases that a search for any of the terms looks for, each a word or words that stand together; none if no term has
@@ -58,6 +58,7 @@ pub fn phrases(terms: &[String]) -> Vec<String> {
         .iter()
         .filter(|term| term.chars().any(char::is_alphanumeric))
         .flat_map(|term| std::iter::once(term.clone()).chain(identifiers(term).flat_map(other_forms)))
+        .flat_map(|form| text::indexed_parts(&form))
         .filter(|form| seen.insert(form.to_lowercase()))
         .take(PHRASES_MAX)
         .collect()
@@ -173,5 +174,6 @@ mod tests {
         check(&["x\0y"], Some("\"x y\""));
         check(&["parseConfig"], Some("\"parseConfig\" OR \"parse config\""));
         check(&["same", "Same"], Some("\"same\""));
+        check(&["APIの値"], Some("\"API\" OR \"\u{200b}の\u{200b}値\""));
     }
 }

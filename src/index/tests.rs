@@ -795,6 +795,7 @@ fn words_match_by_stem_accent_and_identifier_parts() {
     bench.unit("camel", "Call parseConfig before running.");
     bench.unit("snake", "Call read_timeout_ms early.");
     bench.unit("accent", "Der Größenwahn is naïve.");
+    bench.unit("japanese", "副作用をコミットしてから承認する。");
     bench.update();
     for (term, expected) in [
         ("parse", "camel"),
@@ -811,13 +812,16 @@ fn words_match_by_stem_accent_and_identifier_parts() {
         ("GRÖSSENWAHN", ""),
         ("grossenwahn", ""),
         ("größenwahn", "accent"),
+        ("承認", "japanese"),
+        ("コミット", "japanese"),
+        ("認承", ""),
     ] {
         let expected: Vec<&str> = Some(expected).into_iter().filter(|id| !id.is_empty()).collect();
         assert_eq!(bench.find(term), expected, "{term}");
     }
     let pinned = bench.index.pin().unwrap();
     assert_eq!(pinned.document_frequency("calls").unwrap(), 2);
-    assert_eq!(pinned.document_frequency("about").unwrap(), 3, "the breadcrumb counts");
+    assert_eq!(pinned.document_frequency("about").unwrap(), 4, "the breadcrumb counts");
     assert_eq!(pinned.document_frequency("*").unwrap(), 0);
 }
 

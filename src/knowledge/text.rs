@@ -1,5 +1,6 @@
 //! Rules for the text of units, and helpers for text that several crates share.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 use std::sync::LazyLock;
 
@@ -70,6 +71,56 @@ pub fn visible(text: &str) -> impl Iterator<Item = char> {
             }
         }
     })
+}
+
+/// Stands between letters that are words by themselves; no text that [`strip_hidden`] has cleaned has it.
+const WORD_BREAK: char = '\u{200b}';
+
+/// Whether a letter is of a script that is written without spaces, or whose words end in particles: of Thai, Lao, Burmese,
+/// Khmer, Japanese, Chinese and Korean. A full-text index of whole words would find none of its words.
+fn is_unspaced(c: char) -> bool {
+    matches!(c,
+        '\u{e00}'..='\u{eff}' | '\u{1000}'..='\u{109f}' | '\u{1780}'..='\u{17ff}' | '\u{3040}'..='\u{30ff}'
+        | '\u{31f0}'..='\u{31ff}' | '\u{3400}'..='\u{4dbf}' | '\u{4e00}'..='\u{9fff}' | '\u{ac00}'..='\u{d7af}'
+        | '\u{f900}'..='\u{faff}' | '\u{20000}'..='\u{3ffff}')
+}
+
+/// A text for a full-text index: each letter of a script without spaces is a word.
+pub fn with_word_breaks(text: &str) -> Cow<'_, str> {
+    if text.is_ascii() || !text.contains(is_unspaced) {
+        return Cow::Borrowed(text);
+    }
+    let mut broken = String::with_capacity(text.len() * 2);
+    let mut was_unspaced = false;
+    for c in text.chars() {
+        let is_unspaced = is_unspaced(c);
+        if is_unspaced || was_unspaced {
+            broken.push(WORD_BREAK);
+        }
+        broken.push(c);
+        was_unspaced = is_unspaced;
+    }
+    Cow::Owned(broken)
+}
+
+/// What [`with_word_breaks`] was given.
+pub fn without_word_breaks(text: &str) -> String {
+    text.replace(WORD_BREAK, "")
+}
+
+/// What to look for in a full-text index of texts [`with_word_breaks`] to find a word or a part of it: of a run of letters
+/// without spaces, which may be a whole sentence, each two that are beside each other; the word itself if it has none.
+pub fn indexed_parts(word: &str) -> Vec<String> {
+    if word.is_ascii() {
+        return vec![word.to_owned()];
+    }
+    let letters: Vec<char> = word.chars().collect();
+    let runs = letters.chunk_by(|a, b| is_unspaced(*a) == is_unspaced(*b));
+    let parts = runs.flat_map(|run| {
+        let width = if is_unspaced(run[0]) { run.len().min(2) } else { run.len() };
+        run.windows(width).map(|part| with_word_breaks(&String::from_iter(part)).into_owned())
+    });
+    parts.collect()
 }
 
 /// Joins a text into one line without hidden characters, and cuts it at a word to `chars_max` characters, with an
@@ -407,6 +458,18 @@ mod tests {
             ("<!\u{200d}-- x -->", ""),
         ] {
             assert_eq!(strip_hidden(hidden), visible);
+        }
+    }
+
+    #[test]
+    fn each_letter_of_a_script_without_spaces_is_a_word() {
+        let shown = |text: &str| text.replace(WORD_BREAK, "|");
+        assert_eq!(shown(&with_word_breaks("APIキーの値 größe")), "API|キ|ー|の|値| größe");
+        assert_eq!(shown(&indexed_parts("キーの値").join(" ")), "|キ|ー |ー|の |の|値");
+        assert_eq!(shown(&indexed_parts("v2値").join(" ")), "v2 |値");
+        assert_eq!(indexed_parts("größe"), ["größe"]);
+        for text in ["plain", "größe", "請求書の送信", "ไทย 비밀번호", ""] {
+            assert_eq!(without_word_breaks(&with_word_breaks(text)), text);
         }
     }
 

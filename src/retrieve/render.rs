@@ -8,7 +8,8 @@ use crate::answer::{Answer, FoundUnit, LOCAL, Passage, Review};
 
 const LINE_CHARS_MAX: usize = 200;
 
-/// Renders an answer. Every line of a unit's text begins with `>`, and it has no hidden characters.
+/// Renders an answer. Every line of a unit's text begins with `>`, what stands before it has no tag of a client's, and all of
+/// it has no hidden characters.
 pub fn render(answer: &Answer) -> String {
     let mut out = head(answer, answer.units.len() + answer.more.len() + answer.about_files.len());
     for unit in &answer.units {
@@ -26,7 +27,7 @@ pub fn render(answer: &Answer) -> String {
         out.push_str(&overflow(answer.more.len(), &answer.more[..answer.more_named.min(answer.more.len())]));
     }
     for unit in &answer.about_files {
-        let line = |text: &str| text::one_line(text, LINE_CHARS_MAX);
+        let line = |text: &str| text::escape_prompt_tags(&text::one_line(text, LINE_CHARS_MAX));
         let _ = writeln!(out, "\n## {}", line(&unit.title));
         let (id, kind, file) = (line(unit.id.as_str()), line(unit.kind.as_str()), line(&unit.file));
         let _ = write!(out, "{id} · {kind} · about {file}, by its scope");
@@ -106,7 +107,7 @@ pub(crate) fn header(unit: &FoundUnit) -> String {
         let _ = write!(out, " · may no longer hold: {}", line(stale));
     }
     let _ = writeln!(out, "\nwhy: {}", text::one_line(&unit.why, 320));
-    out
+    text::escape_prompt_tags(&out)
 }
 
 fn review(review: Review) -> &'static str {
@@ -182,7 +183,7 @@ pub(crate) fn overflow(count: usize, named: &[(UnitId, String)]) -> String {
 
 /// A unit in that line.
 pub(crate) fn name(id: &UnitId, title: &str) -> String {
-    format!("{} ({})", text::one_line(title, 80), text::one_line(id.as_str(), 80))
+    text::escape_prompt_tags(&format!("{} ({})", text::one_line(title, 80), text::one_line(id.as_str(), 80)))
 }
 
 fn age(days: f64) -> String {

@@ -1,5 +1,6 @@
 //! `nugget context`: tells what is known about files, folders and projects.
 
+use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
 use ::archive::{Archive, Derivation, Project};
@@ -9,6 +10,7 @@ use knowledge::{Unit, UnitType};
 use provenance::context::{Answer, AnsweredItem, Place, Records, answer};
 use provenance::{Depth, Question};
 use serde_json::json;
+use transcript::redact::redact;
 
 use super::completions;
 use super::sync::parse_moment;
@@ -188,7 +190,17 @@ pub(crate) fn ask(
         Some(archive) => Records::WithoutUnits(archive),
         None => Records::None,
     };
-    Ok(answer(question, place, units, records, now)?)
+    let mut answer = answer(question, place, units, records, now)?;
+    // What a person has written may hold a secret, and this may go to a log or to a session.
+    for item in &mut answer.nuggets {
+        let texts = std::iter::once(&mut item.summary).chain(&mut item.detail).chain(&mut item.alternatives);
+        for text in texts.chain(&mut item.source_prompt) {
+            if let Cow::Owned(redacted) = redact(text) {
+                *text = redacted;
+            }
+        }
+    }
+    Ok(answer)
 }
 
 /// An answer for a person.
