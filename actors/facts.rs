@@ -66,7 +66,9 @@ impl ReadFacts {
         let (mut facts, mut store) = (Vec::new(), FactStore::new());
         let mut units = Vec::new();
         for file in view.files()?.into_iter().filter(|file| file.path.contains(&folder)) {
-            let unit = Document::parse(view.read(&file.path)?).and_then(|document| document.unit(&file.path));
+            // What cannot be read is no unit.
+            let Ok(text) = view.read(&file.path) else { continue };
+            let unit = Document::parse(text).and_then(|document| document.unit(&file.path));
             units.extend(unit.ok().map(|unit| (file.path, unit)));
         }
         let (units, _) = split_owners(units, |(path, unit)| (unit.id.as_str(), path));

@@ -34,12 +34,14 @@ impl UnitFiles {
             return Ok(found.clone());
         }
         let ids: Vec<&str> = self.units.iter().map(|(_, unit)| unit.id.as_str()).collect();
-        match lookup::position(&ids, given, "unit") {
-            Ok(at) => Ok(self.units[at].clone()),
-            Err(error) => Err(self.broken(given).unwrap_or_else(|| {
-                error.or_hint("`nugget list` shows all ids; a unit on a branch has to be merged first")
-            })),
+        // What is named as a whole is not taken for the beginning of another id.
+        if let Some(error) = self.broken(given).filter(|_| !ids.contains(&nfc(given.trim()).as_str())) {
+            return Err(error);
         }
+        let at = lookup::position(&ids, given, "unit").map_err(|error| {
+            error.or_hint("`nugget list` shows all ids; a unit on a branch has to be merged first")
+        })?;
+        Ok(self.units[at].clone())
     }
 
     /// Why a file with this id, name or path is no unit, if there is one.

@@ -1,6 +1,7 @@
 //! The links of a note: in its front matter `related`, each with a reason and a date, and wikilinks in its text.
 
 use jiff::Timestamp;
+use knowledge::name::nfc;
 use knowledge::related::{entries, reason, target};
 use knowledge::wikilink::{Wikilink, wikilinks};
 use knowledge::{Document, UnitId, text};
@@ -88,7 +89,7 @@ pub(crate) fn rewritten(
 /// follows. `find` gives the name of the file.
 pub(crate) fn resolved<'f>(content: &str, find: impl Fn(&str) -> Option<&'f str>) -> String {
     // A path is a file's name already.
-    let other = |target: &str| find(target).filter(|file| *file != target && !target.contains('/'));
+    let other = |target: &str| find(target).filter(|file| nfc(file) != nfc(target) && !target.contains('/'));
     let link =
         |link: &Wikilink<'_>, shown: &str| to_file(find(link.target).unwrap_or(link.target), link, shown);
     rewritten(content, |target| other(target).is_some(), link)
