@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use brain::Files as _;
 use holographic::FactStore;
+use knowledge::name::split_owners;
 use knowledge::unit::{is_retired, is_unreviewed};
 use knowledge::{Document, UnitId, UnitType};
 use transcript::redact::redact;
@@ -63,9 +64,15 @@ impl ReadFacts {
         let view = BrainView::with_pending_notes(&setup.brain, branch, &queue);
         let folder = format!("/{}/", UnitType::Fact.folder());
         let (mut facts, mut store) = (Vec::new(), FactStore::new());
+        let mut units = Vec::new();
         for file in view.files()?.into_iter().filter(|file| file.path.contains(&folder)) {
-            let unit = Document::parse(view.read(&file.path)?).and_then(|document| document.unit(&file.path));
-            let Ok(unit) = unit else { continue };
+            // What cannot be read is no unit.
+            let Ok(text) = view.read(&file.path) else { continue };
+            let unit = Document::parse(text).and_then(|document| document.unit(&file.path));
+            units.extend(unit.ok().map(|unit| (file.path, unit)));
+        }
+        let (units, _) = split_owners(units, |(path, unit)| (unit.id.as_str(), path));
+        for (_, unit) in units {
             let status = unit.status.as_deref().unwrap_or_default();
             if unit.kind != UnitType::Fact || is_retired(status) {
                 continue;

@@ -284,30 +284,23 @@ impl NoteStore {
     /// The notes at a commit. Reads the files that differ from those that were read last.
     fn read(&self, repository: &Repository, commit: CommitId) -> Result<Notebook, git::Error> {
         let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
-        let text = |path: &str| {
-            let bytes = repository.read_at(commit, path)?;
-            Ok::<_, git::Error>(bytes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()))
-        };
-        let notebook = match read.take() {
-            Some((known, notebook)) if known == commit => notebook,
-            Some((known, mut notebook)) => {
-                for path in
-                    repository.paths_between(known, commit, UNITS_FOLDER)?.iter().filter(|path| is_unit(path))
-                {
-                    notebook.refresh(path, text(path)?);
-                }
-                notebook
+        let take = |notebook: &mut Notebook, path: &str| {
+            match repository.read_at(commit, path).map(|bytes| bytes.map(String::from_utf8)) {
+                Ok(None) => notebook.refresh(path, None),
+                Ok(Some(Ok(text))) => notebook.refresh(path, Some(text)),
+                Ok(Some(Err(_))) | Err(git::Error::TooLarge { .. }) => notebook.reserve(path),
+                Err(error) => return Err(error),
             }
-            None => {
-                let mut files = Vec::new();
-                for path in
-                    repository.paths_under(commit, UNITS_FOLDER)?.into_iter().filter(|path| is_unit(path))
-                {
-                    files.extend(text(&path)?.map(|text| (path, text)));
-                }
-                Notebook::new(files)
-            }
+            Ok(())
         };
+        let (mut notebook, paths) = match read.take() {
+            Some((known, notebook)) if known == commit => (notebook, Vec::new()),
+            Some((known, notebook)) => (notebook, repository.paths_between(known, commit, UNITS_FOLDER)?),
+            None => (Notebook::default(), repository.paths_under(commit, UNITS_FOLDER)?),
+        };
+        for path in paths.iter().filter(|path| is_unit(path)) {
+            take(&mut notebook, path)?;
+        }
         *read = Some((commit, notebook.clone()));
         Ok(notebook)
     }

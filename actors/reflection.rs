@@ -149,14 +149,10 @@ pub fn look(setup: &Setup, pass: &Pass<'_>, now: Timestamp) -> Result<Reflection
     let repository = setup.repository()?;
     let base = repository.default_branch()?.tip;
     let mut files: Vec<(String, String, Unit)> = Vec::new();
-    let paths = repository.paths_under(base, FOLDER)?;
     // Also those that are no units: what a person has broken must not be replaced.
-    let other_paths = paths.iter().cloned().collect();
-    for path in paths {
-        let Some(bytes) = repository.read_at(base, &path)?.filter(|_| path.ends_with(".md")) else {
-            continue;
-        };
-        let Ok(text) = String::from_utf8(bytes) else { continue };
+    let other_paths = repository.paths_under(base, FOLDER)?.into_iter().collect();
+    for (path, bytes) in repository.files_under(base, FOLDER)? {
+        let Some(text) = String::from_utf8(bytes).ok().filter(|_| path.ends_with(".md")) else { continue };
         if let Ok(unit) = Document::parse(text.as_str()).and_then(|document| document.unit(&path)) {
             files.push((path, text, unit));
         }

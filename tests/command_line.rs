@@ -255,6 +255,14 @@ fn an_invalid_unit_is_reported_and_the_other_units_work() {
         (listed["units"].as_array().unwrap().len(), listed["problems"].as_array().unwrap().len()),
         (20, 2)
     );
+    for command in ["show", "edit", "rm", "why"] {
+        check_error(
+            &sandbox,
+            &[command, "broken"],
+            1,
+            "domains/coding/bugs/broken.md:4: `confidence` must be",
+        );
+    }
 }
 
 #[test]

@@ -718,3 +718,114 @@ fn a_note_is_written_as_a_whole_or_not_at_all() {
         "one named twice is one"
     );
 }
+
+#[test]
+fn a_copy_of_a_file_takes_nothing_from_its_unit() {
+    let sandbox = Sandbox::with_brain();
+    let commit = |subject: &str| {
+        sandbox.git(&["add", "--all"]);
+        sandbox.git(&["commit", "--quiet", "-m", subject]);
+    };
+    sandbox.ok(["remember", "host", "zeta"]);
+    let facts = sandbox.brain().join("domains/general/facts");
+    let text = std::fs::read_to_string(facts.join("host.md")).unwrap();
+    std::fs::write(facts.join("a copy.md"), text.replace("zeta", "old")).unwrap();
+    for is_committed in [false, true] {
+        assert_eq!(sandbox.ok(["recall", "host"]), "zeta\n", "committed: {is_committed}");
+        assert!(sandbox.ok(["show", "host"]).contains("zeta"), "committed: {is_committed}");
+        assert_eq!(sandbox.json(["list", "--json"])["units"].as_array().unwrap().len(), 1);
+        let answer = sandbox.ok(["ask", "--no-llm", "which host?"]);
+        assert!(answer.contains("zeta") && !answer.contains("> old"), "{answer}");
+        let refused = fails(&sandbox, 2, &["rm", "host"]);
+        assert!(refused.contains("facts/host.md, domains/general/facts/a copy.md"), "{refused}");
+        if !is_committed {
+            commit("Copy");
+        }
+    }
+    for arguments in
+        [&["remember", "host", "new"][..], &["forget", "host"], &["note", "edit", "host", "--tag", "a"]]
+    {
+        let refused = fails(&sandbox, 1, arguments);
+        assert!(
+            refused.contains("several files have the id host: domains/general/facts/a copy.md, "),
+            "{refused}"
+        );
+    }
+    sandbox.ok(["rm", "domains/general/facts/a copy.md"]);
+    sandbox.ok(["review", "merge", "--all"]);
+    assert!(sandbox.ok(["remember", "host", "new"]).starts_with("changed: host (was: zeta)"));
+    assert_eq!(sandbox.ok(["recall", "host"]), "new\n");
+}
+
+#[test]
+fn a_file_that_is_too_large_stops_no_other_one() {
+    let sandbox = Sandbox::with_brain();
+    for folder in ["beliefs", "facts", "notes"] {
+        let folder = sandbox.brain().join("domains/x").join(folder);
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(folder.join("big.md"), "x".repeat(1_100_000)).unwrap();
+    }
+    sandbox.git(&["add", "--all"]);
+    sandbox.git(&["commit", "--quiet", "-m", "Big"]);
+    assert_eq!(sandbox.ok(["note", "add", "Big", "--domain", "x", "--content", "y"]), "noted: Big (big-2)\n");
+    sandbox.ok(["remember", "host", "zeta"]);
+    assert_eq!(sandbox.ok(["recall", "host"]), "zeta\n");
+    sandbox.ok(["reflect"]);
+    sandbox.ok(["index"]);
+    assert!(sandbox.ok(["doctor"]).contains("3 files are no units"));
+}
+
+#[test]
+fn what_is_no_text_is_not_written() {
+    let sandbox = Sandbox::with_brain();
+    for (input, said) in [(&b"caf\xe9"[..], "the text is not UTF-8"), (b"a\0b", "a NUL character")] {
+        let output = sandbox.run_with_input(&["note", "add", "L"], input);
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{stderr}");
+        assert!(stderr.contains(said), "{stderr}");
+    }
+    assert!(sandbox.json(["note", "list", "--json"])["notes"].as_array().unwrap().is_empty());
+}
+
+#[test]
+fn a_tag_is_found_as_it_was_written() {
+    let sandbox = Sandbox::with_brain();
+    sandbox.ok([
+        "note",
+        "add",
+        "T",
+        "--content",
+        "x",
+        "--tag",
+        "Größe",
+        "--tag",
+        "請求",
+        "--tag",
+        "Web Shop",
+    ]);
+    assert_eq!(sandbox.json(["note", "show", "t", "--json"])["tags"], json!(["größe", "請求", "web-shop"]));
+    for tag in ["größe", "Gro\u{308}ße", "請求", "Web Shop", "web-shop"] {
+        let found = sandbox.json(["note", "list", "--tag", tag, "--json"]);
+        assert_eq!(found["notes"].as_array().unwrap().len(), 1, "{tag}");
+    }
+    let refused = fails(&sandbox, 2, &["note", "add", "U", "--content", "x", "--tag", "\u{1f680}"]);
+    assert!(refused.contains("a tag has no letter and no digit"), "{refused}");
+}
+
+/// Names of files from a Mac may have accents of their own, which look like those that a person types.
+#[test]
+fn a_name_is_found_in_both_forms_of_its_accents() {
+    let sandbox = Sandbox::with_brain();
+    let folder = sandbox.brain().join("domains/h");
+    std::fs::create_dir_all(&folder).unwrap();
+    std::fs::write(folder.join("U\u{308}bung.md"), "---\ntype: note\n---\n\n# To practise\n\nx\n").unwrap();
+    sandbox.git(&["add", "--all"]);
+    sandbox.git(&["commit", "--quiet", "-m", "From a Mac"]);
+    for name in ["Übung", "U\u{308}bung", "domains/h/Übung", "domains/h/U\u{308}bung.md"] {
+        assert!(sandbox.ok(["show", name]).contains("# To practise"), "{name}");
+    }
+    let noted = sandbox.run(["note", "add", "H", "--content", "See [[Übung]]."]);
+    assert!(noted.stderr.is_empty(), "{noted:?}");
+    sandbox.ok(["note", "link", "h", "Übung"]);
+    assert_eq!(sandbox.json(["note", "show", "h", "--json"])["content"], "See [[Übung]].");
+}

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use knowledge::Document;
+use knowledge::document::with_crlf;
 use tempfile::NamedTempFile;
 use transcript::redact::redact;
 
@@ -70,7 +71,10 @@ pub(crate) fn edit(
 /// The edited text and its file, which is kept if it is not UTF-8.
 fn read_edited(file: NamedTempFile, unchanged: &str) -> Result<(NamedTempFile, String), CliError> {
     // Read by its name: many editors replace the file.
-    let edited = std::fs::read(file.path())?;
+    let edited = std::fs::read(file.path()).map_err(|error| {
+        CliError::new(format!("the file that was edited cannot be read: {}: {error}", file.path().display()))
+            .hint(unchanged)
+    })?;
     match String::from_utf8(edited) {
         Ok(edited) => Ok((file, edited)),
         Err(_) => {
@@ -124,7 +128,15 @@ pub(crate) fn edit_unit(
     let edited = edit(text, ".md", unchanged, |edited| {
         redacted_problem(edited, text, path).or_else(|| problem(&redact(edited)))
     })?;
-    Ok(if edited == text { edited } else { without_secrets(&edited, "text") })
+    Ok(if edited == text { edited } else { without_secrets(&with_line_ends_of(text, edited), "text") })
+}
+
+/// An edited text, with the line ends of the one before where they were all the same: an editor may add lines with others.
+fn with_line_ends_of(before: &str, edited: String) -> String {
+    match before.matches('\n').count() {
+        lines if lines > 0 && lines == before.matches("\r\n").count() => with_crlf(&edited),
+        _ => edited,
+    }
 }
 
 /// Why a text without its secrets cannot replace another one in the file of a brain at this path.
@@ -192,6 +204,24 @@ mod tests {
         assert!(found.starts_with("a secret is in the front matter"), "{found}");
         assert_eq!(problem(&unit.replace("# Pools", &secret)), None);
         assert!(problem(&unit.replace("[net]", "[[net]]")).unwrap().starts_with("the text is no unit"));
+    }
+
+    #[test]
+    fn lines_that_an_editor_adds_end_as_the_others_do() {
+        assert_eq!(with_line_ends_of("a\r\nb\r\n", "a\r\nc\nb\r\n".into()), "a\r\nc\r\nb\r\n");
+        for before in ["a\nb\r\n", "a\n", ""] {
+            assert_eq!(with_line_ends_of(before, "a\r\nc\n".into()), "a\r\nc\n", "{before:?}");
+        }
+    }
+
+    #[test]
+    fn an_editor_that_removes_the_file_is_told_of() {
+        let file = tempfile::Builder::new().suffix(".md").tempfile().unwrap();
+        let path = file.path().display().to_string();
+        std::fs::remove_file(file.path()).unwrap();
+        let error = read_edited(file, "nothing was proposed").unwrap_err();
+        assert!(error.message.contains(&path), "{error:?}");
+        assert_eq!(error.hint.as_deref(), Some("nothing was proposed"));
     }
 
     #[test]

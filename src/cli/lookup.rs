@@ -1,5 +1,6 @@
 //! Finds what a person names by its id or by the beginning of one.
 
+use knowledge::name::nfc;
 use queue::{Capture, Queue};
 
 use crate::error::{CliError, MISSING, USAGE};
@@ -15,7 +16,7 @@ const SESSION_CHARS_MIN: usize = 4;
 ///
 /// `what` is the word for one of the things, as in "unit".
 pub(crate) fn position(ids: &[&str], given: &str, what: &str) -> Result<usize, CliError> {
-    let prefix = given.trim().trim_end_matches('…');
+    let prefix = &*nfc(given.trim().trim_end_matches('…'));
     if let Some(found) = ids.iter().position(|id| *id == prefix) {
         return Ok(found);
     }

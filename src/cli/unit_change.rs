@@ -8,17 +8,17 @@ use jiff::Timestamp;
 use knowledge::{Unit, text};
 use serde_json::json;
 
-use crate::error::CliError;
+use crate::error::{CliError, USAGE};
 use crate::output;
 use crate::proposal::{Proposal, propose};
-use crate::unit_files::{find_unit, read_units};
+use crate::unit_files::{UnitFiles, is_path, read_units};
 
 /// The units of a brain that can be changed.
 pub(crate) struct MergedUnits {
     repository: Repository,
     base: CommitId,
     view: BrainView,
-    units: Vec<(String, Unit)>,
+    files: UnitFiles,
 }
 
 /// A unit that is merged, and its file.
@@ -41,13 +41,22 @@ impl MergedUnits {
         let repository = Repository::open(brain.root())?.with_default_branch(default_branch.as_deref());
         let base = repository.default_branch()?.tip;
         let view = BrainView::open(brain);
-        let units = read_units(&view)?.units;
-        Ok(Self { repository, base, view, units })
+        let files = read_units(&view)?;
+        Ok(Self { repository, base, view, files })
     }
 
-    /// The unit that a person names by its id or the beginning of it. What is not committed is no proposal's to change.
+    /// The unit that a person names by its id, the beginning of it or its path. What is not committed is no proposal's to
+    /// change; of several files with the id, one has to be named.
     pub(crate) fn find(&self, id: &str) -> Result<MergedUnit, CliError> {
-        let (path, unit) = find_unit(self.units.clone(), id)?;
+        let (path, unit) = self.files.find(id)?;
+        let copies = self.files.copies.iter().filter(|(_, copy)| copy.id == unit.id && !is_path(&path, id));
+        let copies: Vec<&str> = copies.map(|(path, _)| path.as_str()).collect();
+        if !copies.is_empty() {
+            let copies = copies.join(", ");
+            return Err(CliError::new(format!("several files have the id {}: {path}, {copies}", unit.id))
+                .code(USAGE)
+                .hint("name one by its path"));
+        }
         let text = self.view.read(&path)?;
         match self.repository.read_at(self.base, &path)? {
             Some(committed) if committed == text.as_bytes() => Ok(MergedUnit { path, unit, text }),
@@ -61,7 +70,7 @@ impl MergedUnits {
     /// The ids of the units that have a relation to one of these.
     pub(crate) fn related_to(&self, units: &[MergedUnit]) -> Vec<&str> {
         let is_among = |id: &str| units.iter().any(|unit| unit.unit.id.as_str() == id);
-        let others = self.units.iter().map(|(_, unit)| unit).filter(|unit| !is_among(unit.id.as_str()));
+        let others = self.files.units.iter().map(|(_, unit)| unit).filter(|unit| !is_among(unit.id.as_str()));
         others
             .filter(|unit| unit.related.iter().any(|related| is_among(related.id.as_str())))
             .map(|unit| unit.id.as_str())

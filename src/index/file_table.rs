@@ -5,6 +5,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use brain::{BrainFile, Files};
+use knowledge::name::{claim_rank, id_owners, split_owners};
 use knowledge::{Document, Unit};
 use rayon::prelude::*;
 use rusqlite::{Connection, Row, Transaction, TransactionBehavior, params};
@@ -218,10 +219,19 @@ pub(crate) fn find_unindexed(
         // A file with the same content gives no unit.
         if let Some((_, Some(unit))) = read_file(brain, file, before) {
             outdated.extend(before.and_then(|row| row.indexed_id().map(str::to_owned)));
-            outdated.insert(unit.id.as_str().to_owned());
             units.push((file.path.clone(), unit));
         }
     }
+    let present = known.values().filter(|row| present.contains(row.path.as_str()));
+    let indexed = present.filter_map(|row| Some((row.indexed_id()?, row.path.as_str())));
+    let indexed: HashMap<&str, &str> = indexed.filter(|(id, _)| !outdated.contains(*id)).collect();
+    let (mut units, _) = split_owners(units, |(path, unit)| (unit.id.as_str(), path));
+    // A copy of a file that the index has is no unit.
+    units.retain(|(path, unit)| {
+        let id = unit.id.as_str();
+        indexed.get(id).is_none_or(|owner| claim_rank(id, path) < claim_rank(id, owner))
+    });
+    outdated.extend(units.iter().map(|(_, unit)| unit.id.as_str().to_owned()));
     Ok(Unindexed { units, outdated })
 }
 
@@ -347,7 +357,7 @@ impl Scan {
         scan
     }
 
-    /// Gives each id to the first file by path that claims it; the others become problems.
+    /// Gives each id to one of the files that claim it; the others become problems.
     ///
     /// Keeps only the units to insert in `units`, and returns the ids of the units to delete before.
     fn assign_ids(&mut self, brain: &dyn Files, files: &[BrainFile], known: &[FileRow]) -> BTreeSet<String> {
@@ -361,12 +371,13 @@ impl Scan {
             self.units.extend(unit.map(|unit| (row.path.clone(), unit)));
             *row = found;
         }
-        let mut owners: HashMap<&str, &str> = HashMap::with_capacity(self.rows.len());
+        let owners =
+            id_owners(self.rows.iter().filter_map(|row| Some((row.unit_id.as_deref()?, row.path.as_str()))));
         let mut problems = Vec::new();
         for (at, row) in self.rows.iter().enumerate() {
             let Some(id) = row.unit_id.as_deref() else { continue };
-            let owner = *owners.entry(id).or_insert(&row.path);
-            let problem = (owner != row.path).then(|| (1, format!("has the id `{id}` of {owner}")));
+            let owner = owners.get(id).filter(|owner| **owner != row.path);
+            let problem = owner.map(|owner| (1, format!("has the id `{id}` of {owner}")));
             if row.problem != problem {
                 problems.push((at, problem));
             }

@@ -419,6 +419,22 @@ fn the_first_of_two_files_with_one_id_gets_it() {
     assert_eq!(bench.update().problems, 0);
 }
 
+#[test]
+fn a_copy_of_a_file_takes_no_id_from_it() {
+    let bench = Bench::new();
+    bench.unit("same", "original");
+    bench.update();
+    let copy = "domains/coding/concepts/a copy.md";
+    bench.write(copy, &unit("same", "draft").replace("title: ", "title: Draft "));
+    let catalog = Catalog::open_with_changes(&bench.folder(), &bench.brain, 64).unwrap();
+    let mut titles = Vec::new();
+    catalog.for_each_unit(|unit| titles.push(unit.title.to_owned())).unwrap();
+    assert!(titles.len() == 1 && !titles[0].starts_with("Draft"), "before it is indexed: {titles:?}");
+    assert_eq!(bench.update().problems, 1);
+    assert_eq!((bench.find("original").len(), bench.find("draft").len()), (1, 0));
+    assert_eq!(bench.index.pin().unwrap().problems().unwrap()[0].path, copy);
+}
+
 /// Files are added, removed, moved, touched, broken and claim each other's ids; two processes take turns.
 #[test]
 fn after_random_changes_the_index_equals_a_new_one() {

@@ -12,6 +12,7 @@ use serde_yaml::{Mapping, Value};
 use crate::name::{self, Domain, UnitId};
 use crate::text;
 use crate::unit::{CONFIDENCE_DEFAULT, Enforce, Related, Scope, Unit, UnitType};
+use crate::wikilink::target_id;
 
 /// The largest front matter that is parsed, in bytes. A person's has a few hundred; the limit stops a file that is
 /// made to exhaust a YAML parser.
@@ -81,6 +82,11 @@ impl Document {
         &self.raw[self.body..]
     }
 
+    /// The YAML of the front matter.
+    pub fn front_matter(&self) -> &str {
+        self.yaml.clone().map_or("", |yaml| &self.raw[yaml])
+    }
+
     /// Whether the file begins with front matter.
     pub fn has_front_matter(&self) -> bool {
         self.yaml.is_some()
@@ -92,50 +98,136 @@ impl Document {
         front.get(key).cloned()
     }
 
-    /// Replaces a top-level key, or adds it at the end. Every other byte stays, unless the YAML is written so that a
-    /// line cannot be replaced or added, as `{type: bug}` is: then it is written again.
+    /// Replaces a top-level key, or adds it at the end. Every other byte stays, but where the key's lines have an anchor:
+    /// then keys that refer to it get its value. YAML in which a line cannot be replaced or added, as in `{type: bug}`, is
+    /// written again.
     pub fn set(&mut self, key: &str, value: &Value) {
-        let before = self.mapping();
-        self.set_line(key, value);
-        if let Ok(mut wanted) = before {
-            wanted.insert(Value::String(key.to_owned()), value.clone());
-            if self.mapping().as_ref() != Ok(&wanted) {
-                self.replace_front_matter(&wanted);
-            }
+        let Ok(mut wanted) = self.mapping() else { return self.set_line(key, value) };
+        let old = wanted.insert(Value::String(key.to_owned()), value.clone());
+        if old.as_ref() == Some(value) {
+            return;
+        }
+        let edited = |edit: &dyn Fn(&mut Self)| {
+            let mut edited = self.clone();
+            edit(&mut edited);
+            Some(edited).filter(|edited| edited != self && edited.mapping().as_ref() == Ok(&wanted))
+        };
+        let edited = edited(&|document| document.set_items(key, old.as_ref(), value))
+            .or_else(|| edited(&|document| document.set_line(key, value)))
+            .or_else(|| edited(&|document| document.set_without_anchors(key, &wanted)));
+        match edited {
+            Some(edited) => *self = edited,
+            None => self.replace_front_matter(&wanted),
         }
     }
 
     fn set_line(&mut self, key: &str, value: &Value) {
-        let entry = entry(key, value);
+        let entry = self.with_own_line_ends(entry(key, value));
         let Some(yaml) = self.yaml.clone() else {
-            let front = format!("---\n{entry}---\n\n");
+            let end = self.with_own_line_ends("\n".to_owned());
+            let front = format!("---{end}{entry}---{end}{end}");
+            let start = self.body + 3 + end.len();
             self.raw.insert_str(self.body, &front);
-            self.yaml = Some(self.body + 4..self.body + 4 + entry.len());
-            self.body += front.len() - 1;
+            self.yaml = Some(start..start + entry.len());
+            self.body += front.len() - end.len();
             return;
         };
         let span = self.key_span(key).unwrap_or(yaml.end..yaml.end);
-        let grown = entry.len() as isize - span.len() as isize;
-        self.raw.replace_range(span, &entry);
-        self.yaml = Some(yaml.start..yaml.end.saturating_add_signed(grown));
-        self.body = self.body.saturating_add_signed(grown);
+        self.replace_yaml(span, &entry);
+    }
+
+    /// Changes a list that has a line for each item, so that what stands between the lines stays.
+    fn set_items(&mut self, key: &str, old: Option<&Value>, new: &Value) {
+        let (Some(Value::Sequence(old)), Value::Sequence(new), Some(span)) = (old, new, self.key_span(key))
+        else {
+            return;
+        };
+        let is_item = |line: &str| line.starts_with("- ") || line.trim_end() == "-";
+        let indent_of = |line: &str| line.len() - line.trim_start_matches(' ').len();
+        let rows: Vec<&str> = self.raw[span.clone()].split_inclusive('\n').collect();
+        let items = rows.iter().skip(1).filter(|row| is_item(row.trim_start()));
+        let Some(indent) = items.map(|row| indent_of(row)).min() else { return };
+        let (mut kept, mut edited) = (0, String::new());
+        // The number of the item that a row belongs to, and where the last item ends.
+        let (mut at, mut is_kept, mut end) = (0, true, 0);
+        for (number, row) in rows.iter().enumerate() {
+            let text = row.trim();
+            if number > 0 && is_item(row.trim_start()) && indent_of(row) == indent {
+                is_kept = old.get(at).is_some_and(|item| new.get(kept) == Some(item));
+                kept += usize::from(is_kept);
+                at += 1;
+            }
+            let is_between = number == 0 || text.is_empty() || text.starts_with('#');
+            if is_kept || is_between {
+                edited.push_str(row);
+            }
+            if !is_between || number == 0 {
+                end = edited.len();
+            }
+        }
+        let added = new.get(kept..).unwrap_or_default();
+        if at != old.len() || new.is_empty() {
+            return;
+        }
+        if !added.is_empty() {
+            let added = entry(key, &Value::Sequence(added.to_vec()));
+            let pad = " ".repeat(indent);
+            let added: String =
+                added.split_inclusive('\n').skip(1).map(|row| format!("{pad}{row}")).collect();
+            edited.insert_str(end, &self.with_own_line_ends(added));
+        }
+        self.replace_yaml(span, &edited);
+    }
+
+    /// Replaces a key that other keys refer to, and gives them the values that they have now.
+    fn set_without_anchors(&mut self, key: &str, wanted: &Mapping) {
+        let mut to_set = vec![key];
+        let mut anchors: Vec<String> = Vec::new();
+        while let Some(key) = to_set.pop() {
+            let Some(value) = wanted.get(key) else { continue };
+            let lines = self.key_span(key).map(|span| self.raw[span].to_owned()).unwrap_or_default();
+            self.set_line(key, value);
+            for anchor in marked(&lines, '&').filter(|anchor| !anchors.contains(anchor)).collect::<Vec<_>>() {
+                let refers = |key: &&str| {
+                    let lines = self.key_span(key).map(|span| &self.raw[span]);
+                    lines.is_some_and(|lines| marked(lines, '*').any(|name| name == anchor))
+                };
+                to_set.extend(wanted.keys().filter_map(Value::as_str).filter(refers));
+                anchors.push(anchor);
+            }
+        }
     }
 
     fn replace_front_matter(&mut self, mapping: &Mapping) {
         let (Some(yaml), Ok(text)) = (self.yaml.clone(), serde_yaml::to_string(mapping)) else { return };
-        let after = yaml.end..self.body;
-        self.yaml = Some(yaml.start..yaml.start + text.len());
-        self.body = yaml.start + text.len() + after.len();
-        self.raw.replace_range(yaml, &text);
+        let text = self.with_own_line_ends(text);
+        self.replace_yaml(yaml, &text);
     }
 
-    /// Replaces the markdown below the front matter.
+    /// Replaces a part of the front matter.
+    fn replace_yaml(&mut self, part: Range<usize>, text: &str) {
+        let grown = text.len() as isize - part.len() as isize;
+        self.raw.replace_range(part, text);
+        self.yaml = self.yaml.take().map(|yaml| yaml.start..yaml.end.saturating_add_signed(grown));
+        self.body = self.body.saturating_add_signed(grown);
+    }
+
+    /// A text with the line ends of this file's first line.
+    fn with_own_line_ends(&self, text: String) -> String {
+        match self.raw.split_once('\n') {
+            Some((first, _)) if first.ends_with('\r') => with_crlf(&text),
+            _ => text,
+        }
+    }
+
+    /// Replaces the markdown below the front matter. It gets the file's line ends.
     pub fn set_body(&mut self, body: &str) {
+        let body = self.with_own_line_ends(body.to_owned());
         self.raw.truncate(self.body);
-        self.raw.push_str(body);
+        self.raw.push_str(&body);
     }
 
-    /// The range of a top-level key and its value: up to the next key or comment.
+    /// The range of a top-level key and its value, without the comments and blank lines behind it.
     fn key_span(&self, key: &str) -> Option<Range<usize>> {
         let yaml = self.yaml.clone()?;
         let mut span: Option<Range<usize>> = None;
@@ -144,6 +236,8 @@ impl Document {
             match &mut span {
                 None if is_key(text, key) => span = Some(line),
                 None => {}
+                // More of the value may follow.
+                Some(_) if text.trim().is_empty() || text.starts_with('#') => {}
                 Some(found) if continues(text) => found.end = line.end,
                 Some(_) => break,
             }
@@ -221,7 +315,7 @@ impl Document {
         };
         Ok(Unit {
             id: match keys.text("id")? {
-                Some(id) => UnitId::verbatim(text::one_line(&id, 200)),
+                Some(id) => UnitId::verbatim(name::nfc(&text::one_line(&id, 200))),
                 None => defaults.id(),
             },
             kind,
@@ -388,7 +482,7 @@ impl Keys<'_> {
                 let relation = item.get("relation").and_then(scalar);
                 let reason = item.get("reason").and_then(scalar).map(|reason| text::one_line(&reason, 300));
                 Ok(Related {
-                    id: UnitId::verbatim(text::one_line(&id, 200)),
+                    id: UnitId::verbatim(name::nfc(&text::one_line(target_id(&id), 200))),
                     relation: relation.as_deref().unwrap_or("often_combined_with").into(),
                     reason: reason.filter(|reason| !reason.is_empty()),
                     created: item.get("created").and_then(scalar).and_then(|time| time.parse().ok()),
@@ -420,7 +514,7 @@ impl<'a> PathDefaults<'a> {
     /// The file stem below `domains/`; elsewhere the path, because two folders may hold notes of the same name.
     fn id(&self) -> UnitId {
         let path = self.path.strip_suffix(".md").unwrap_or(self.path);
-        if path.starts_with("domains/") { UnitId::verbatim(self.stem) } else { UnitId::verbatim(path) }
+        UnitId::verbatim(name::nfc(if path.starts_with("domains/") { self.stem } else { path }))
     }
 }
 
@@ -476,15 +570,26 @@ fn is_fence(line: &str) -> bool {
 }
 
 fn is_key(line: &str, key: &str) -> bool {
-    line.strip_prefix(key).is_some_and(|rest| rest.trim_start().starts_with(':'))
+    ["", "\"", "'"].iter().any(|quote| {
+        let rest = line.strip_prefix(quote).and_then(|line| line.strip_prefix(key)?.strip_prefix(quote));
+        rest.is_some_and(|rest| rest.trim_start().starts_with(':'))
+    })
 }
 
-/// Whether a line belongs to the value above it: indented, blank, or an item of its list.
+/// Whether a line belongs to the value above it: indented, or an item of its list.
 fn continues(line: &str) -> bool {
-    line.trim().is_empty()
-        || line.starts_with([' ', '\t'])
-        || line.starts_with("- ")
-        || line.trim_end() == "-"
+    line.starts_with([' ', '\t']) || line.starts_with("- ") || line.trim_end() == "-"
+}
+
+/// The names that stand behind a mark of YAML's in these lines: `&` for an anchor, `*` for a reference to one.
+fn marked(lines: &str, mark: char) -> impl Iterator<Item = String> {
+    let words = lines.split(|c: char| c.is_whitespace() || "[]{},".contains(c));
+    words.filter_map(move |word| word.strip_prefix(mark)).map(str::to_owned)
+}
+
+/// A text in which every line ends as on Windows.
+pub fn with_crlf(text: &str) -> String {
+    text.replace("\r\n", "\n").replace('\n', "\r\n")
 }
 
 /// The lines of `raw` from `start`, each with its line feed.
@@ -597,6 +702,50 @@ mod tests {
         assert_eq!(document.as_str(), expected.replace("06Z\n---", "06Z\nstatus: superseded\n---"));
         assert_eq!(document.unit("x.md").unwrap().status.as_deref(), Some("superseded"));
         assert_eq!(Document::parse(document.as_str()).unwrap(), document);
+    }
+
+    #[test]
+    fn lines_that_are_added_end_as_the_file_does() {
+        let mut document = Document::parse(FILE.replace('\n', "\r\n")).unwrap();
+        document.set("tags", &Value::Sequence(vec!["net".into()]));
+        document.set("links", &Value::Sequence(vec!["[[a]]".into()]));
+        document.set("related", &serde_yaml::from_str("[{id: channels, relation: uses}, {id: b}]").unwrap());
+        document.set_body("\n# Pools\n\ntext\n");
+        let text = document.as_str();
+        assert_eq!(text.matches('\n').count(), text.matches("\r\n").count(), "{text:?}");
+        assert!(text.contains("  relation: uses\r\n- id: b\r\nmine: {a: 1}\r\n"), "{text:?}");
+        assert_eq!(Document::parse(text).unwrap(), document);
+        let mut plain = Document::parse("# Note\r\n").unwrap();
+        plain.set("type", &"bug".into());
+        assert_eq!(plain.as_str(), "---\r\ntype: bug\r\n---\r\n\r\n# Note\r\n");
+        assert_eq!(Document::parse(plain.as_str()).unwrap(), plain);
+    }
+
+    #[test]
+    fn keys_that_are_not_set_stay_as_they_are_written() {
+        let front = "related: &r [] # c\nsame: *r\n\n# full comment\nextra:   {a:   1}\n'type': bug # kind\n";
+        let mut document = Document::parse(format!("---\n{front}---\n")).unwrap();
+        document.set("related", &Value::Sequence(vec!["a".into()]));
+        let expected = front.replace("related: &r [] # c", "related:\n- a").replace("*r", "[]");
+        assert_eq!(document.as_str(), format!("---\n{expected}---\n"));
+        document.set("type", &"belief".into());
+        let expected = expected.replace("'type': bug # kind", "type: belief");
+        assert_eq!(document.as_str(), format!("---\n{expected}---\n"));
+    }
+
+    #[test]
+    fn what_stands_between_the_items_of_a_list_stays() {
+        let front = "related: # mine\n  # first\n  - id: a # why\n    reason: x\n# at the margin\n\n  - {id:  b}\n\n# next\nk: v\n";
+        let mut document = Document::parse(format!("---\n{front}---\n")).unwrap();
+        let list = |yaml: &str| serde_yaml::from_str::<Value>(yaml).unwrap();
+        document.set("related", &list("[{id: a, reason: x}, {id: b}, {id: c, reason: y}]"));
+        let added = front.replace("{id:  b}\n", "{id:  b}\n  - id: c\n    reason: y\n");
+        assert_eq!(document.as_str(), format!("---\n{added}---\n"));
+        document.set("related", &list("[{id: b}, {id: c, reason: y}]"));
+        let removed = added.replace("  - id: a # why\n    reason: x\n", "");
+        assert_eq!(document.as_str(), format!("---\n{removed}---\n"));
+        document.set("related", &list("[]"));
+        assert_eq!(document.as_str(), "---\nrelated: []\n\n# next\nk: v\n---\n");
     }
 
     #[test]

@@ -22,6 +22,7 @@ pub mod embedding;
 pub mod name;
 pub mod opposed;
 pub mod rank;
+pub mod related;
 pub mod text;
 pub mod unit;
 pub mod value;

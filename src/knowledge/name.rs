@@ -1,5 +1,6 @@
 //! Ids of units, domains and sessions, and the slugs that become file names.
 
+use std::collections::HashMap;
 use std::fmt;
 
 use deunicode::deunicode_char;
@@ -117,6 +118,64 @@ pub fn slug(text: &str) -> String {
 /// As [`slug`], with letters of other scripts written in Latin ones; it may be a name that is reserved for files.
 pub fn tag(text: &str) -> String {
     hyphenated(&latin(text))
+}
+
+/// A tag as it is written: in lower case, with the letters of its language, which Obsidian takes, and `_` and `/`. Other
+/// characters become hyphens. Empty if no letter and no digit is left.
+pub fn written_tag(text: &str) -> String {
+    let mut tag = String::new();
+    for c in text.nfc().flat_map(char::to_lowercase).take(4 * SLUG_BYTES_MAX) {
+        let is_mark = unicode_normalization::char::is_combining_mark(c);
+        if c.is_alphanumeric() || is_mark && !tag.is_empty() || matches!(c, '_' | '/') {
+            tag.push(c);
+        } else if !is_joined(c) && !tag.is_empty() && !tag.ends_with('-') {
+            tag.push('-');
+        }
+    }
+    let tag = cut_at_hyphen(tag.trim_matches(['-', '/']), SLUG_BYTES_MAX);
+    if tag.contains(char::is_alphanumeric) { tag.to_owned() } else { String::new() }
+}
+
+/// A text with its accented letters in the composed form that people type: the names of files from a Mac may have the other
+/// one, which looks the same.
+pub fn nfc(text: &str) -> String {
+    text.nfc().collect()
+}
+
+/// The path of the file that has an id, of all that claim it. Takes pairs of id and path.
+pub fn id_owners<'a>(claims: impl IntoIterator<Item = (&'a str, &'a str)>) -> HashMap<&'a str, &'a str> {
+    let mut owners: HashMap<&str, &str> = HashMap::new();
+    for (id, path) in claims {
+        let owner = owners.entry(id).or_insert(path);
+        if claim_rank(id, path) < claim_rank(id, owner) {
+            *owner = path;
+        }
+    }
+    owners
+}
+
+/// Splits files into those that have the id that they claim, and the others, as pairs of the owner's path and the file.
+pub fn split_owners<T>(files: Vec<T>, claim: impl Fn(&T) -> (&str, &str)) -> (Vec<T>, Vec<(String, T)>) {
+    let owners = id_owners(files.iter().map(&claim));
+    let owner_of = |file: &T| {
+        let (id, path) = claim(file);
+        owners.get(id).filter(|owner| **owner != path).map(|owner| (*owner).to_owned())
+    };
+    let owner_paths: Vec<Option<String>> = files.iter().map(owner_of).collect();
+    let (mut owning, mut others) = (Vec::new(), Vec::new());
+    for (file, owner) in files.into_iter().zip(owner_paths) {
+        match owner {
+            None => owning.push(file),
+            Some(owner) => others.push((owner, file)),
+        }
+    }
+    (owning, others)
+}
+
+/// Of the files that claim an id, the one with the least rank has it: the one that is named by it, or else the first by
+/// path.
+pub fn claim_rank<'p>(id: &str, path: &'p str) -> (bool, &'p str) {
+    (file_stem(path) != id, path)
 }
 
 fn unreserved(slug: String) -> String {
@@ -243,6 +302,27 @@ mod tests {
         check("🦀 → ∞", "unit");
         assert_eq!(tag("Индекс"), "indeks");
         assert_eq!(Domain::sanitized("базы").as_str(), "bazy");
+    }
+
+    #[test]
+    fn a_tag_keeps_the_letters_of_its_language() {
+        let check = |text: &str, expected: &str| assert_eq!(written_tag(text), expected, "{text}");
+        check("Größe", "größe");
+        check("Gro\u{308}ße", "größe");
+        check("請求", "請求");
+        check("हिन्दी", "हिन्दी");
+        check("#Web Shop!", "web-shop");
+        check("Don't", "dont");
+        check("area/net_work", "area/net_work");
+        check("🚀", "");
+        check("_/-", "");
+        assert!(written_tag(&"ö".repeat(80)).len() <= SLUG_BYTES_MAX);
+    }
+
+    #[test]
+    fn the_file_that_is_named_by_an_id_has_it() {
+        let owners = id_owners([("a", "d/a 1.md"), ("a", "d/a.md"), ("b", "d/y.md"), ("b", "d/x.md")]);
+        assert_eq!((owners["a"], owners["b"]), ("d/a.md", "d/x.md"));
     }
 
     #[test]

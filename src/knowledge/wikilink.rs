@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::name::{UnitId, file_stem, tag};
+use crate::name::{UnitId, file_stem, nfc, tag};
 
 /// A link in a text.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -11,6 +11,8 @@ pub struct Wikilink<'t> {
     pub span: Range<usize>,
     /// What it names: a file without its ending, a path or a title.
     pub target: &'t str,
+    /// The place in the file, with its `#`; empty for the whole file.
+    pub heading: &'t str,
     /// The text that is shown instead of the target.
     pub shown: Option<&'t str>,
 }
@@ -20,10 +22,21 @@ impl Wikilink<'_> {
     /// other letters.
     pub fn ids(&self) -> impl Iterator<Item = UnitId> {
         let stem = file_stem(self.target).trim();
-        let by_name = (!stem.is_ascii() || stem.is_empty()).then(|| UnitId::verbatim(stem));
+        let by_name = (!stem.is_ascii() || stem.is_empty()).then(|| UnitId::verbatim(nfc(stem)));
         let of_title = (!tag(stem).is_empty()).then(|| UnitId::from_title(stem));
         of_title.into_iter().chain(by_name)
     }
+}
+
+/// The link that a text consists of.
+pub fn sole_link(text: &str) -> Option<Wikilink<'_>> {
+    let text = text.trim();
+    wikilinks(text).into_iter().next().filter(|link| link.span == (0..text.len()))
+}
+
+/// The id that a text names, also as a link.
+pub fn target_id(text: &str) -> &str {
+    sole_link(text).map_or(text, |link| file_stem(link.target))
 }
 
 /// The links of a markdown text, in order. What stands in code is none.
@@ -59,11 +72,12 @@ fn links_of_line(text: &str, line: Range<usize>) -> Vec<Wikilink<'_>> {
         {
             let inside = &text[at + 2..at + 2 + length];
             let (named, shown) = inside.split_once('|').map_or((inside, None), |(a, b)| (a, Some(b.trim())));
-            let target = named.split('#').next().unwrap_or_default().trim();
+            let (target, heading) = named.split_at(named.find('#').unwrap_or(named.len()));
+            let (target, heading) = (target.trim(), heading.trim());
             let span = at..at + length + 4;
             at = span.end;
             if !target.is_empty() && !target.contains('[') {
-                links.push(Wikilink { span, target, shown });
+                links.push(Wikilink { span, target, heading, shown });
             }
         } else {
             at += 1;
@@ -93,8 +107,18 @@ mod tests {
         };
         assert_eq!(ids(text), ["jwt-tokens", "caches", "two-words", "last"]);
         assert_eq!(ids("[[База]] [[→]]"), ["baza", "База", "→"]);
+        let headings: Vec<_> = wikilinks(text).iter().map(|link| link.heading).collect();
+        assert_eq!(headings, ["", "#Size", "", ""]);
         for link in wikilinks(text) {
             assert!(text[link.span.clone()].starts_with("[[") && text[link.span].ends_with("]]"));
+        }
+    }
+
+    #[test]
+    fn a_text_is_a_link_or_has_one() {
+        assert_eq!(sole_link(" [[a b|c]]\n").unwrap().target, "a b");
+        for text in ["", "a", "see [[a]]", "[[a]] and [[b]]", "[[a]]."] {
+            assert_eq!(sole_link(text), None, "{text}");
         }
     }
 

@@ -33,6 +33,20 @@ pub enum Error {
         /// The ids of some of them.
         ids: Vec<String>,
     },
+    /// Several files have the id of what is to be changed.
+    #[error("several files have the id {id}: {}", paths.join(", "))]
+    SameId {
+        /// The id.
+        id: UnitId,
+        /// Some of the files.
+        paths: Vec<String>,
+    },
+    /// Nothing that a tag consists of is in it.
+    #[error("a tag has no letter and no digit: {tag:?}")]
+    NoTag {
+        /// The tag.
+        tag: String,
+    },
     /// A note cannot be linked to itself.
     #[error("{id} cannot be linked to itself")]
     SelfLink {

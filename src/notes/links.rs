@@ -1,8 +1,9 @@
-//! The links of a note, as its front matter has them: `related`, each with a reason and a date, and `links`, which repeats
-//! their targets as Obsidian reads them.
+//! The links of a note: in its front matter `related`, each with a reason and a date, and wikilinks in its text.
 
 use jiff::Timestamp;
-use knowledge::wikilink::wikilinks;
+use knowledge::name::nfc;
+use knowledge::related::{entries, reason, target};
+use knowledge::wikilink::{Wikilink, wikilinks};
 use knowledge::{Document, UnitId, text};
 use serde_yaml::{Mapping, Value};
 
@@ -35,7 +36,7 @@ impl Link {
 
 /// Adds a link; `false` if the note has it.
 pub(crate) fn add(document: &mut Document, link: &Link, now: Timestamp) -> Result<bool, Error> {
-    let mut items = items(document);
+    let mut items = entries(document);
     if items.iter().any(|item| link.is(item)) {
         return Ok(false);
     }
@@ -55,7 +56,7 @@ pub(crate) fn add(document: &mut Document, link: &Link, now: Timestamp) -> Resul
 
 /// Removes the links to a unit, or only the one with this reason; returns how many.
 pub(crate) fn remove(document: &mut Document, to: &UnitId, only: Option<&str>) -> usize {
-    let before = items(document);
+    let before = entries(document);
     let is_meant = |item: &Value| match only {
         Some(reason) => Link::new(to.clone(), reason).is(item),
         None => target(item) == Some(to.as_str()),
@@ -68,61 +69,33 @@ pub(crate) fn remove(document: &mut Document, to: &UnitId, only: Option<&str>) -
     removed
 }
 
-/// Replaces `links`: what the note is related to, as Obsidian's properties have it. `title` gives the title of a unit.
-pub(crate) fn repeat_as_wikilinks<'t>(document: &mut Document, title: impl Fn(&str) -> Option<&'t str>) {
-    let mut links: Vec<Value> = Vec::new();
-    for item in items(document) {
-        let Some(id) = target(&item) else { continue };
-        let shown = title(id).filter(|title| *title != id && !title.contains(['[', ']', '|']));
-        let link =
-            Value::from(shown.map_or_else(|| format!("[[{id}]]"), |title| format!("[[{id}|{title}]]")));
-        if !links.contains(&link) {
-            links.push(link);
-        }
-    }
-    let before = document.get("links");
-    let links = Value::Sequence(links);
-    if before.as_ref() != Some(&links) && (before.is_some() || links != Value::Sequence(Vec::new())) {
-        document.set("links", &links);
-    }
-}
-
-/// A text with the wikilinks to these targets replaced, each from its target and the text that it shows.
+/// A text with the wikilinks that are meant replaced, each by what `link` makes of it and of the text that it shows.
 pub(crate) fn rewritten(
     text: &str,
     is_meant: impl Fn(&str) -> bool,
-    link: impl Fn(&str, &str) -> String,
+    link: impl Fn(&Wikilink<'_>, &str) -> String,
 ) -> String {
     let mut rewritten = String::new();
     let mut from = 0;
     for found in wikilinks(text).into_iter().filter(|link| is_meant(link.target)) {
         rewritten.push_str(&text[from..found.span.start]);
-        rewritten.push_str(&link(found.target, found.shown.unwrap_or(found.target)));
+        rewritten.push_str(&link(&found, found.shown.unwrap_or(found.target)));
         from = found.span.end;
     }
     rewritten + &text[from..]
 }
 
-/// The content with each wikilink to a title written as one to the unit's file, which is what Obsidian follows.
-pub(crate) fn resolved(content: &str, find: impl Fn(&str) -> Option<UnitId>) -> String {
-    let other = |target: &str| find(target).filter(|id| id.as_str() != target);
-    let link = |target: &str, shown: &str| {
-        find(target).map_or_else(|| format!("[[{target}]]"), |id| format!("[[{id}|{shown}]]"))
-    };
+/// The content with each wikilink to a title, an alias or an id written as one to the unit's file, which is what Obsidian
+/// follows. `find` gives the name of the file.
+pub(crate) fn resolved<'f>(content: &str, find: impl Fn(&str) -> Option<&'f str>) -> String {
+    // A path is a file's name already.
+    let other = |target: &str| find(target).filter(|file| nfc(file) != nfc(target) && !target.contains('/'));
+    let link =
+        |link: &Wikilink<'_>, shown: &str| to_file(find(link.target).unwrap_or(link.target), link, shown);
     rewritten(content, |target| other(target).is_some(), link)
 }
 
-fn items(document: &Document) -> Vec<Value> {
-    match document.get("related") {
-        Some(Value::Sequence(items)) => items,
-        _ => Vec::new(),
-    }
-}
-
-fn target(item: &Value) -> Option<&str> {
-    item.get("id").unwrap_or(item).as_str()
-}
-
-fn reason(item: &Value) -> String {
-    text::one_line(item.get("reason").and_then(Value::as_str).unwrap_or_default(), REASON_CHARS_MAX)
+/// A link to the same place in a file.
+pub(crate) fn to_file(file: &str, link: &Wikilink<'_>, shown: &str) -> String {
+    format!("[[{file}{}|{shown}]]", link.heading)
 }

@@ -21,7 +21,7 @@ pub struct NewNote {
     pub title: String,
     /// Markdown below the title; the value of a fact.
     pub content: String,
-    /// Words to find it by; written as slugs.
+    /// Words to find it by.
     pub tags: Vec<String>,
     /// The folder below `domains/`; `general` if empty.
     pub domain: String,
@@ -117,7 +117,11 @@ pub(crate) fn body(title: &str, content: &str) -> Result<String, Error> {
 
 pub(crate) fn tags(words: &[String]) -> Result<Value, Error> {
     let mut tags: Vec<String> = Vec::new();
-    for tag in words.iter().map(|word| name::tag(word)).filter(|tag| !tag.is_empty()) {
+    for word in words {
+        let tag = name::written_tag(word);
+        if tag.is_empty() {
+            return Err(Error::NoTag { tag: word.clone() });
+        }
         if !tags.contains(&tag) {
             tags.push(tag);
         }

@@ -3,7 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
+use knowledge::name::{claim_rank, file_stem, nfc};
+use knowledge::related::{entries, repeat_in_links};
 use knowledge::unit::is_retired;
+use knowledge::wikilink::Wikilink;
 use knowledge::{Document, Unit, UnitId, UnitType, name};
 use serde_yaml::Value;
 
@@ -87,8 +90,7 @@ impl Notebook {
             if let Ok(document) = Document::parse(text)
                 && let Ok(unit) = document.unit(&path)
             {
-                notebook.ids.insert(unit.id.clone(), path.clone());
-                notebook.files.insert(path.clone(), NoteFile { path, document, unit });
+                notebook.insert(NoteFile { path, document, unit });
             }
         }
         notebook
@@ -99,20 +101,23 @@ impl Notebook {
     pub fn refresh(&mut self, path: &str, text: Option<String>) {
         self.changed.remove(path);
         self.known.remove(path);
-        if let Some(file) = self.files.remove(path) {
-            self.ids.remove(&file.unit.id);
-        }
+        self.take(path);
         if let Some(text) = text {
             let fresh = Self::new([(path.to_owned(), text)]);
-            self.files.extend(fresh.files);
-            self.ids.extend(fresh.ids);
+            fresh.files.into_values().for_each(|file| self.insert(file));
             self.known.extend(fresh.known);
         }
     }
 
-    /// All units, by path.
+    /// Takes the path of a file that cannot be a unit, so that no other one is written there.
+    pub fn reserve(&mut self, path: &str) {
+        self.refresh(path, None);
+        self.known.insert(path.to_owned());
+    }
+
+    /// All units, by path. Of files with the same id only the one that has it, as in the index.
     pub fn files(&self) -> impl Iterator<Item = &NoteFile> {
-        self.files.values()
+        self.files.values().filter(|file| self.ids.get(&file.unit.id) == Some(&file.path))
     }
 
     /// The notes and facts, by path.
@@ -120,36 +125,64 @@ impl Notebook {
         self.files().filter(|file| is_note(&file.unit))
     }
 
-    /// The unit that is named by its id, its title or the beginning of its id. Case does not count in a title.
+    /// The unit that is named as for [`find_whole`](Self::find_whole), or by the beginning of its id.
     ///
     /// # Errors
     /// [`Error::Missing`], [`Error::Ambiguous`].
     pub fn find(&self, name: &str) -> Result<&NoteFile, Error> {
-        let name = name.trim();
-        if let Some(file) = self.get(&UnitId::verbatim(name)) {
+        let begins = nfc(name.trim());
+        self.find_whole(name).or_else(|error| match (error, begins.as_str()) {
+            (error @ Error::Missing { .. }, "") => Err(error),
+            (Error::Missing { .. }, begins) => {
+                only(name, self.files().filter(|file| file.unit.id.as_str().starts_with(begins)).collect())
+            }
+            (error, _) => Err(error),
+        })
+    }
+
+    /// The unit that is named by its id, its title, the name of its file or an alias. Case does not count but in an id.
+    ///
+    /// # Errors
+    /// [`Error::Missing`], [`Error::Ambiguous`].
+    pub fn find_whole(&self, name: &str) -> Result<&NoteFile, Error> {
+        let name = nfc(name.trim());
+        if let Some(file) = self.get(&UnitId::verbatim(name.as_str())) {
             return Ok(file);
         }
-        let lower = name.to_lowercase();
-        let titled: Vec<&NoteFile> =
-            self.files().filter(|file| file.unit.title.to_lowercase() == lower).collect();
-        // An archived note gives way to one that is not.
-        let live: Vec<&NoteFile> = titled.iter().copied().filter(|file| !is_archived(&file.unit)).collect();
-        let begun = || match name.is_empty() {
-            true => Vec::new(),
-            false => self.files().filter(|file| file.unit.id.as_str().starts_with(name)).collect(),
+        let folded = name.to_lowercase();
+        let ways: [fn(&NoteFile, &str) -> bool; 3] = [
+            |file, name| fold(&file.unit.title) == name,
+            |file, name| fold(file_stem(&file.path)) == name,
+            // YAML takes long to parse.
+            |file, name| {
+                fold(file.document.front_matter()).contains(name) && aliases(file).any(|alias| alias == name)
+            },
+        ];
+        for is_named in ways {
+            let named: Vec<&NoteFile> = self.files().filter(|file| is_named(file, &folded)).collect();
+            // An archived note gives way to one that is not.
+            let live: Vec<&NoteFile> =
+                named.iter().copied().filter(|file| !is_archived(&file.unit)).collect();
+            if !named.is_empty() && !folded.is_empty() {
+                return only(&name, if live.is_empty() { named } else { live });
+            }
+        }
+        Err(Error::Missing { name })
+    }
+
+    /// The unit that a wikilink leads to: that of the file with this name, or else as [`find_whole`](Self::find_whole).
+    ///
+    /// # Errors
+    /// [`Error::Missing`], [`Error::Ambiguous`].
+    pub fn find_linked(&self, target: &str) -> Result<&NoteFile, Error> {
+        let find = |name: &str| {
+            let stem = nfc(name);
+            let named = self.files().find(|file| nfc(file_stem(&file.path)) == stem);
+            named.map_or_else(|| self.find_whole(name), Ok)
         };
-        let found = match (live.len(), titled.len()) {
-            (0, 0) => begun(),
-            (0, _) => titled,
-            _ => live,
-        };
-        match found.as_slice() {
-            [] => Err(Error::Missing { name: name.to_owned() }),
-            [file] => Ok(file),
-            several => Err(Error::Ambiguous {
-                name: name.to_owned(),
-                ids: several.iter().take(LISTED_MAX).map(|file| file.unit.id.to_string()).collect(),
-            }),
+        match find(target) {
+            Err(Error::Missing { .. }) if target.contains('/') => find(file_stem(target)),
+            found => found,
         }
     }
 
@@ -182,8 +215,12 @@ impl Notebook {
         let id = self.free_id(&checked_title(&new.title)?);
         let content = self.resolved(&new.content);
         let (path, document) = new.file(&id, &content, now)?;
+        // A link by this name stays with the unit that it leads to already.
+        let is_new = matches!(self.find_linked(&new.title), Err(Error::Missing { .. }));
         self.put(path, document);
-        self.resolve_links_to(&id, now);
+        if is_new {
+            self.resolve_links_to(&id, now);
+        }
         Ok(id)
     }
 
@@ -319,21 +356,27 @@ impl Notebook {
     /// # Errors
     /// [`Error::Missing`].
     pub fn remove(&mut self, id: &UnitId, now: Timestamp) -> Result<usize, Error> {
-        let path = self.file(id)?.path.clone();
-        self.files.remove(&path);
-        self.ids.remove(id);
-        self.changed.insert(path);
+        let file = self.file(id)?;
+        let path = file.path.clone();
+        let names: BTreeSet<String> = [id.as_str(), &file.unit.title, file_stem(&path)].map(fold).into();
+        let names: BTreeSet<String> = names.into_iter().chain(aliases(file)).collect();
         let others: Vec<UnitId> = self
             .files()
             .filter(|file| file.unit.related.iter().any(|related| related.id == *id))
             .map(|file| file.unit.id.clone())
             .collect();
         for other in &others {
-            let mut document = self.file(other)?.document.clone();
+            let Some(mut document) = self.get(other).map(|file| file.document.clone()) else { continue };
             links::remove(&mut document, id, None);
             self.replace(other, document, now);
         }
-        self.rewrite_links(|target| target == id.as_str(), |_, shown| shown.to_owned(), now);
+        let leads_to_it = |notebook: &Self, target: &str| {
+            names.contains(&fold(file_stem(target)))
+                && notebook.find_linked(target).is_ok_and(|file| file.unit.id == *id)
+        };
+        self.rewrite_links(leads_to_it, |_, shown| shown.to_owned(), now);
+        self.take(&path);
+        self.changed.insert(path);
         Ok(others.len())
     }
 
@@ -350,25 +393,21 @@ impl Notebook {
 
     /// Names the file of a new note in the notes that link its title.
     fn resolve_links_to(&mut self, id: &UnitId, now: Timestamp) {
-        let Some(title) = self.get(id).map(|file| file.unit.title.to_lowercase()) else { return };
-        // A link by that name stays with the file that has the name already: Obsidian, too, looks for files first.
-        if self.ids.keys().any(|known| known != id && known.as_str().to_lowercase() == title) {
-            return;
-        }
-        let is_it = |target: &str| target != id.as_str() && target.to_lowercase() == title;
-        self.rewrite_links(is_it, |_, shown| format!("[[{id}|{shown}]]"), now);
+        let Some(title) = self.get(id).map(|file| fold(&file.unit.title)) else { return };
+        let is_it = |_: &Self, target: &str| target != id.as_str() && fold(target) == title;
+        self.rewrite_links(is_it, |link, shown| links::to_file(id.as_str(), link, shown), now);
     }
 
     /// Rewrites the wikilinks of notes to these targets.
     fn rewrite_links(
         &mut self,
-        is_meant: impl Fn(&str) -> bool,
-        link: impl Fn(&str, &str) -> String,
+        is_meant: impl Fn(&Self, &str) -> bool,
+        link: impl Fn(&Wikilink<'_>, &str) -> String,
         now: Timestamp,
     ) {
         let mut changed = Vec::new();
         for file in self.notes() {
-            let body = links::rewritten(&file.unit.body, &is_meant, &link);
+            let body = links::rewritten(&file.unit.body, |target| is_meant(self, target), &link);
             if body != file.unit.body {
                 let mut document = file.document.clone();
                 document.set_body(&body);
@@ -384,16 +423,50 @@ impl Notebook {
         self.files.get(self.ids.get(id)?)
     }
 
+    /// The file that is changed with a unit; an error if other files have the same id.
     fn file(&self, id: &UnitId) -> Result<&NoteFile, Error> {
-        self.get(id).ok_or_else(|| Error::Missing { name: id.to_string() })
+        let found = self.get(id).ok_or_else(|| Error::Missing { name: id.to_string() })?;
+        let files = self.files.values().filter(|file| file.unit.id == *id);
+        match files.clone().nth(1) {
+            None => Ok(found),
+            Some(_) => {
+                let paths = files.take(LISTED_MAX).map(|file| file.path.clone()).collect();
+                Err(Error::SameId { id: id.clone(), paths })
+            }
+        }
+    }
+
+    fn insert(&mut self, file: NoteFile) {
+        let id = &file.unit.id;
+        let rank = |path| claim_rank(id.as_str(), path);
+        if self.ids.get(id).is_none_or(|owner| rank(&file.path) < rank(owner)) {
+            self.ids.insert(id.clone(), file.path.clone());
+        }
+        self.files.insert(file.path.clone(), file);
+    }
+
+    /// Takes a unit's file out. Its id goes to another file that claims it.
+    fn take(&mut self, path: &str) {
+        let Some(file) = self.files.remove(path) else { return };
+        let id = file.unit.id;
+        if self.ids.get(&id).is_some_and(|owner| owner == path) {
+            self.ids.remove(&id);
+            let heirs = self.files.values().filter(|file| file.unit.id == id).map(|file| file.path.as_str());
+            if let Some(heir) = heirs.min_by_key(|path| claim_rank(id.as_str(), path)) {
+                self.ids.insert(id.clone(), heir.to_owned());
+            }
+        }
     }
 
     /// Puts a changed document in the place of a unit's; `false` if nothing has changed.
     fn replace(&mut self, id: &UnitId, mut document: Document, now: Timestamp) -> bool {
         let Some(file) = self.get(id) else { return false };
         if is_note(&file.unit) {
-            let title = |id: &str| Some(self.get(&UnitId::verbatim(id))?.unit.title.as_str());
-            links::repeat_as_wikilinks(&mut document, title);
+            let named = |id: &str| {
+                let file = self.get(&UnitId::verbatim(id))?;
+                Some((file_stem(&file.path), file.unit.title.as_str()))
+            };
+            repeat_in_links(&mut document, &entries(&file.document), named);
         }
         if document == file.document {
             return false;
@@ -406,14 +479,13 @@ impl Notebook {
 
     fn put(&mut self, path: String, document: Document) {
         if let Ok(unit) = document.unit(&path) {
-            self.ids.insert(unit.id.clone(), path.clone());
             self.changed.insert(path.clone());
-            self.files.insert(path.clone(), NoteFile { path, document, unit });
+            self.insert(NoteFile { path, document, unit });
         }
     }
 
     fn resolved(&self, content: &str) -> String {
-        links::resolved(content, |target| self.find(target).ok().map(|file| file.unit.id.clone()))
+        links::resolved(content, |target| self.find_linked(target).ok().map(|file| file_stem(&file.path)))
     }
 
     /// An id that no file has.
@@ -423,7 +495,7 @@ impl Notebook {
             id => id,
         };
         let stems: BTreeSet<&str> =
-            self.known.iter().chain(self.files.keys()).map(|path| name::file_stem(path)).collect();
+            self.known.iter().chain(self.files.keys()).map(|path| file_stem(path)).collect();
         let is_taken = |id: &UnitId| stems.contains(id.as_str()) || self.ids.contains_key(id);
         let mut id = plain.clone();
         let mut number = 1;
@@ -433,6 +505,32 @@ impl Notebook {
         }
         id
     }
+}
+
+/// The one unit that has a name.
+fn only<'f>(name: &str, named: Vec<&'f NoteFile>) -> Result<&'f NoteFile, Error> {
+    match named.as_slice() {
+        [] => Err(Error::Missing { name: name.trim().to_owned() }),
+        [file] => Ok(file),
+        several => Err(Error::Ambiguous {
+            name: name.trim().to_owned(),
+            ids: several.iter().take(LISTED_MAX).map(|file| file.unit.id.to_string()).collect(),
+        }),
+    }
+}
+
+/// A name as it is compared.
+fn fold(name: &str) -> String {
+    nfc(name.trim()).to_lowercase()
+}
+
+/// The names that Obsidian knows a file by besides its own, as they are compared.
+fn aliases(file: &NoteFile) -> impl Iterator<Item = String> {
+    let aliases = match file.document.get("aliases") {
+        Some(Value::Sequence(aliases)) => aliases,
+        alias => alias.into_iter().collect(),
+    };
+    aliases.into_iter().filter_map(|alias| alias.as_str().map(fold))
 }
 
 /// What a note says: its body without the heading that repeats its title. The value of a fact.
@@ -563,6 +661,89 @@ mod tests {
     }
 
     #[test]
+    fn links_are_written_by_the_names_of_files() {
+        let (mut notebook, one, other) = two();
+        notebook.link(&one, &other, "", at(1)).unwrap();
+        let edit = Edit { content: Some("See [[JWT token format#Keys]].".into()), ..Edit::default() };
+        notebook.edit(&one, edit, at(1)).unwrap();
+        // Obsidian renames a file and the links to it in texts.
+        let renamed = |(path, text): (String, String)| {
+            (path.replace("jwt-token-format", "JWT new"), text.replace("[[jwt-token-format#", "[[JWT new#"))
+        };
+        let files = notebook.files().map(|file| (file.path.clone(), file.document.as_str().to_owned()));
+        let mut notebook = Notebook::new(files.map(renamed).collect::<Vec<_>>());
+        let text = |notebook: &Notebook| notebook.file(&one).unwrap().document.as_str().to_owned();
+        notebook.link(&one, &other, "again", at(2)).unwrap();
+        assert!(
+            text(&notebook).contains("links:\n- '[[JWT new|JWT token format]]'\n"),
+            "{}",
+            text(&notebook)
+        );
+        assert!(text(&notebook).contains("See [[JWT new#Keys|JWT token format]]."), "{}", text(&notebook));
+        for name in ["jwt new", "JWT Token Format", "jwt-token-format", "domains/general/notes/JWT new"] {
+            assert_eq!(notebook.find_linked(name).unwrap().unit.id, other, "{name}");
+        }
+        let content = "[[JWT token format]], [[jwt-token-format|it]] and [[JWT new]]";
+        notebook.create(NewNote::note("Uses", content), at(3)).unwrap();
+        let uses = notebook.find("uses").unwrap().unit.clone();
+        assert_eq!(super::content(&uses), "[[JWT new|JWT token format]], [[JWT new|it]] and [[JWT new]]");
+        notebook.remove(&other, at(4)).unwrap();
+        assert!(!text(&notebook).contains("[["), "{}", text(&notebook));
+        let uses = notebook.find("uses").unwrap().unit.clone();
+        assert_eq!(super::content(&uses), "JWT token format, it and JWT new");
+    }
+
+    #[test]
+    fn an_alias_is_a_name() {
+        let file = "---\nid: rules\ntype: note\ntitle: Rules\naliases: [Caching Regeln, ÜBUNG]\n---\n\n# Rules\n\nx\n";
+        let notebook = Notebook::new([("domains/h/notes/rules.md".to_owned(), file.to_owned())]);
+        for name in ["caching regeln", "u\u{308}bung"] {
+            assert_eq!(notebook.find(name).unwrap().unit.id.as_str(), "rules", "{name}");
+        }
+        assert!(notebook.find("Regeln").is_err() && notebook.find_linked("rul").is_err());
+    }
+
+    #[test]
+    fn links_that_a_person_has_added_stay() {
+        let (mut notebook, one, other) = two();
+        let own = "links:\n- '[[Meeting notes]]'\n- https://example.com/spec\n";
+        let mut document = notebook.file(&one).unwrap().document.clone();
+        document.set(
+            "links",
+            &serde_yaml::from_str("['[[Meeting notes]]', 'https://example.com/spec']").unwrap(),
+        );
+        notebook.put("domains/general/notes/auth-middleware.md".to_owned(), document);
+        let text = |notebook: &Notebook| notebook.file(&one).unwrap().document.as_str().to_owned();
+        let edit = Edit { tags: Some(vec!["x".into()]), ..Edit::default() };
+        notebook.edit(&one, edit, at(1)).unwrap();
+        assert!(text(&notebook).contains(own));
+        notebook.link(&one, &other, "", at(2)).unwrap();
+        let linked = format!("{own}- '[[jwt-token-format|JWT token format]]'\n");
+        assert!(text(&notebook).contains(&linked), "{}", text(&notebook));
+        notebook.remove(&other, at(3)).unwrap();
+        assert!(text(&notebook).contains(own) && !text(&notebook).contains("jwt"), "{}", text(&notebook));
+    }
+
+    #[test]
+    fn of_files_with_one_id_the_one_of_its_name_counts_and_none_is_changed() {
+        let mut notebook = Notebook::new([]);
+        notebook.remember(NewNote::fact("host", "zeta"), at(0)).unwrap();
+        let file = notebook.fact("host").unwrap();
+        let (path, text) = (file.path.clone(), file.document.as_str().to_owned());
+        let copy = "domains/general/facts/a copy.md".to_owned();
+        notebook.refresh(&copy, Some(text.replace("zeta", "OLD")));
+        assert_eq!(notebook.files().count(), 1);
+        assert_eq!(content(&notebook.fact("host").unwrap().unit), "zeta");
+        let error = notebook.remember(NewNote::fact("host", "new"), at(1)).unwrap_err();
+        assert_eq!(error.to_string(), format!("several files have the id host: {copy}, {path}"));
+        assert!(notebook.remove(&UnitId::verbatim("host"), at(1)).is_err());
+        notebook.refresh(&path, None);
+        assert_eq!(content(&notebook.fact("host").unwrap().unit), "OLD");
+        notebook.refresh(&path, Some(text));
+        assert_eq!(content(&notebook.fact("host").unwrap().unit), "zeta");
+    }
+
+    #[test]
     fn a_fact_is_a_note_under_its_key() {
         let mut notebook = Notebook::new([]);
         let added = notebook.remember(NewNote::fact("Deploy host", "alpha"), at(0)).unwrap();
@@ -664,6 +845,9 @@ mod tests {
         assert_eq!(create(&"x".repeat(121), "x", 0), "the title exceeds its limit of 120 characters");
         assert_eq!(create("x", &"x".repeat(33 << 10), 0), "the content exceeds its limit of 32 KiB");
         assert_eq!(create("x", "x", 21), "the number of tags exceeds its limit of 20");
+        let tags = vec!["\u{1f680}".into()];
+        let error = notebook.create(NewNote { tags, ..NewNote::note("x", "x") }, at(0)).unwrap_err();
+        assert_eq!(error.to_string(), "a tag has no letter and no digit: \"\u{1f680}\"");
         assert!(notebook.changes().is_empty());
     }
 

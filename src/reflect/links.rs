@@ -3,8 +3,9 @@
 use std::collections::BTreeSet;
 
 use jiff::Timestamp;
+use knowledge::related::{entries, reason, repeat_in_links, target};
 use knowledge::wikilink::wikilinks;
-use knowledge::{Document, UnitId, text};
+use knowledge::{Document, UnitId};
 use serde_yaml::{Mapping, Value};
 
 /// A link that is added to a file.
@@ -75,13 +76,6 @@ fn text_pointing_to(body: &str, from: &UnitId, to: &UnitId) -> String {
     moved + &body[at..]
 }
 
-fn entries(document: &Document) -> Vec<Value> {
-    match document.get("related") {
-        Some(Value::Sequence(entries)) => entries,
-        _ => Vec::new(),
-    }
-}
-
 /// Writes the entries, each target, relation and reason once, and repeats their targets in `links` for Obsidian if the file has
 /// that key.
 fn replace(document: &mut Document, mut entries: Vec<Value>) {
@@ -93,39 +87,15 @@ fn replace(document: &mut Document, mut entries: Vec<Value>) {
     if entries.is_empty() && before.is_none() || before.as_ref() == Some(&Value::Sequence(entries.clone())) {
         return;
     }
-    document.set("related", &Value::Sequence(entries.clone()));
-    if let Some(Value::Sequence(shown)) = document.get("links") {
-        let links = wikilinks_of(&entries, &shown);
-        document.set("links", &Value::Sequence(links));
+    let shown = self::entries(document);
+    document.set("related", &Value::Sequence(entries));
+    if document.get("links").is_some() {
+        repeat_in_links(document, &shown, |_| None);
     }
-}
-
-/// One wikilink for each target, as it was written before if it was there.
-fn wikilinks_of(entries: &[Value], before: &[Value]) -> Vec<Value> {
-    let mut links: Vec<Value> = Vec::new();
-    for id in entries.iter().filter_map(target) {
-        let is_it = |link: &&Value| {
-            let text = link.as_str().unwrap_or_default();
-            wikilinks(text).first().is_some_and(|link| link.target == id)
-        };
-        let link = before.iter().find(is_it).cloned().unwrap_or_else(|| format!("[[{id}]]").into());
-        if !links.contains(&link) {
-            links.push(link);
-        }
-    }
-    links
-}
-
-fn target(entry: &Value) -> Option<&str> {
-    entry.get("id").unwrap_or(entry).as_str()
 }
 
 fn relation(entry: &Value) -> Option<String> {
     entry.get("relation").and_then(Value::as_str).map(str::to_owned)
-}
-
-fn reason(entry: &Value) -> String {
-    text::one_line(entry.get("reason").and_then(Value::as_str).unwrap_or_default(), 300)
 }
 
 /// A time as front matter has it.

@@ -62,7 +62,7 @@ impl ExportArgs {
     pub(crate) fn run(self, context: &Context) -> Result<(), CliError> {
         let (_, brain, _) = context.open()?;
         let view = BrainView::open(&brain);
-        let UnitFiles { units, problems } = read_units(&view)?;
+        let UnitFiles { units, problems, .. } = read_units(&view)?;
         let name = brain.manifest().map_or_else(|_| "brain".to_owned(), |manifest| manifest.name);
         let count = units.len();
         for problem in &problems {

@@ -35,7 +35,7 @@ pub(crate) struct ListArgs {
 impl ListArgs {
     pub(crate) fn run(self, context: &Context) -> Result<(), CliError> {
         let (_, brain, _) = context.open()?;
-        let UnitFiles { mut units, problems } = read_units(&BrainView::open(&brain))?;
+        let UnitFiles { mut units, problems, .. } = read_units(&BrainView::open(&brain))?;
         let all = units.len();
         units.retain(|(_, unit)| {
             self.domain.as_deref().is_none_or(|domain| unit.domain.as_str() == domain)

@@ -6,7 +6,7 @@ use std::time::Duration;
 use actors::{Roles, Service};
 use jiff::Timestamp;
 use knowledge::UnitType;
-use knowledge::name::file_stem;
+use knowledge::name::written_tag;
 use knowledge::unit::is_retired;
 use knowledge::wikilink::wikilinks;
 use notes::{Edit, NewNote, NoteFile, Notebook, content};
@@ -289,11 +289,7 @@ fn remarks(notebook: &Notebook, new: &NewNote) -> Vec<String> {
         remarks.push(format!("a note of this title exists: {}", twins.join(", ")));
     }
     for link in wikilinks(&new.content) {
-        let found = notebook.find(link.target).or_else(|error| match error {
-            notes::Error::Missing { .. } => notebook.find(file_stem(link.target)),
-            error => Err(error),
-        });
-        match found {
+        match notebook.find_linked(link.target) {
             Ok(_) => {}
             Err(notes::Error::Ambiguous { ids, .. }) => {
                 remarks.push(format!("[[{}]] may be any of {}", link.target, ids.join(", ")));
@@ -309,7 +305,18 @@ fn remarks(notebook: &Notebook, new: &NewNote) -> Vec<String> {
 fn read_input() -> Result<String, CliError> {
     let mut bytes = Vec::new();
     std::io::stdin().lock().take(INPUT_BYTES_MAX).read_to_end(&mut bytes)?;
-    Ok(String::from_utf8_lossy(&bytes).into_owned())
+    let refused = |what: &str| CliError::new(what).code(USAGE).hint("nothing was written");
+    // The limit may cut a letter; a text of this length is refused with a reason of its own.
+    let text = match String::from_utf8(bytes) {
+        Err(error) if error.as_bytes().len() as u64 == INPUT_BYTES_MAX => {
+            String::from_utf8_lossy(error.as_bytes()).into_owned()
+        }
+        read => read.map_err(|_| refused("the text is not UTF-8"))?,
+    };
+    match text.contains('\0') {
+        true => Err(refused("the text has a NUL character")),
+        false => Ok(text),
+    }
 }
 
 impl LinkArgs {
@@ -390,7 +397,10 @@ impl ListArgs {
     fn run(self, context: &Context) -> Result<(), CliError> {
         let notebook = read(context)?;
         let is_archived = |note: &&NoteFile| note.unit.status.as_deref().is_some_and(is_retired);
-        let has_tag = |note: &&NoteFile| self.tag.as_ref().is_none_or(|tag| note.unit.tags.contains(tag));
+        let wanted = self.tag.as_deref().map(written_tag);
+        let has_tag = |note: &&NoteFile| {
+            wanted.as_ref().is_none_or(|wanted| note.unit.tags.iter().any(|tag| written_tag(tag) == *wanted))
+        };
         let tagged = || notebook.notes().filter(has_tag);
         let listed: Vec<&NoteFile> = tagged().filter(|note| self.all || !is_archived(note)).collect();
         if self.json {
@@ -509,12 +519,9 @@ impl RmArgs {
         let ((removed, unlinked), written) = change(context, &message, |notebook, now| {
             let (mut removed, mut unlinked) = (Vec::new(), 0);
             for name in &self.notes {
-                let unit = &notebook.find_note(name)?.unit;
+                let id = notebook.find_note(name)?.unit.id.clone();
                 // The beginning of an id is enough to look at a note, and too little to remove it.
-                let is_whole =
-                    unit.id.as_str() == name || unit.title.to_lowercase() == name.trim().to_lowercase();
-                let id = unit.id.clone();
-                if !is_whole {
+                if notebook.find_whole(name).is_err() {
                     return Err(notes::Error::NotWhole { name: name.clone(), id });
                 }
                 // One may be named twice.

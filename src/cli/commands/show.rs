@@ -9,7 +9,7 @@ use serde_json::json;
 use super::completions;
 use crate::context::Context;
 use crate::error::CliError;
-use crate::unit_files::{find_unit, read_units};
+use crate::unit_files::read_units;
 use crate::{output, pager};
 
 #[derive(clap::Args)]
@@ -29,7 +29,7 @@ impl ShowArgs {
     pub(crate) fn run(self, context: &Context) -> Result<(), CliError> {
         let (_, brain, _) = context.open()?;
         let view = BrainView::open(&brain);
-        let (path, unit) = find_unit(read_units(&view)?.units, &self.id)?;
+        let (path, unit) = read_units(&view)?.find(&self.id)?;
         let reviewer = reviewed_by(&brain, &unit.id);
         if self.json {
             output::print_json(&json!({ "path": path, "unit": unit, "reviewed_by": reviewer }))

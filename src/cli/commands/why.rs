@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 
 use actors::BrainView;
 use brain::{Brain, Files as _};
+use knowledge::Document;
 use knowledge::text::one_line;
-use knowledge::{Document, Unit};
 use queue::{EvidenceLine, Queue};
 use serde::Serialize;
 use serde_json::json;
@@ -16,7 +16,7 @@ use transcript::{Event, EventKind};
 use super::completions;
 use crate::context::Context;
 use crate::error::{CliError, USAGE};
-use crate::unit_files::read_units;
+use crate::unit_files::{UnitFiles, read_units};
 use crate::waiting::items_to_review;
 use crate::{lookup, output, pager};
 
@@ -78,10 +78,11 @@ impl WhyArgs {
         }
         let (_, brain, places) = context.open()?;
         let view = BrainView::open(&brain);
-        let units = read_units(&view)?.units;
+        let files = read_units(&view)?;
+        let units = &files.units;
         let queue =
             Some(places.queue()).filter(|path| path.exists()).map(|path| Queue::open(&path)).transpose()?;
-        let id = self.resolve_id(&brain, &units, queue.as_ref())?;
+        let id = self.resolve_id(&brain, &files, queue.as_ref())?;
         let unit = units.iter().find(|(_, unit)| unit.id.as_str() == id);
         let (evidence, forgotten) = match &queue {
             Some(queue) => (queue.evidence(&id)?, queue.forgotten(&id)?),
@@ -146,11 +147,11 @@ impl WhyArgs {
     fn resolve_id(
         &self,
         brain: &Brain,
-        units: &[(String, Unit)],
+        files: &UnitFiles,
         queue: Option<&Queue>,
     ) -> Result<String, CliError> {
         let waiting = items_to_review(brain, queue).unwrap_or_default();
-        let mut ids: Vec<&str> = units.iter().map(|(_, unit)| unit.id.as_str()).collect();
+        let mut ids: Vec<&str> = files.units.iter().map(|(_, unit)| unit.id.as_str()).collect();
         ids.extend(waiting.iter().map(|item| item.unit_id()));
         ids.sort_unstable();
         ids.dedup();
@@ -165,7 +166,9 @@ impl WhyArgs {
             {
                 Ok(self.id.clone())
             }
-            Err(error) => Err(error.or_hint("`nugget list` shows the ids of all merged units")),
+            Err(error) => Err(files
+                .broken(&self.id)
+                .unwrap_or_else(|| error.or_hint("`nugget list` shows the ids of all merged units"))),
         }
     }
 }
