@@ -156,6 +156,36 @@ fn a_note_waits_for_review_where_it_cannot_be_committed() {
 }
 
 #[test]
+fn what_waits_for_review_of_one_change_is_decided_as_a_whole() {
+    let sandbox = Sandbox::with_brain();
+    for (title, text) in [("Alpha", "a"), ("Beta", "See [[Alpha]]."), ("Gamma", "c")] {
+        sandbox.ok(["note", "add", title, "--content", text]);
+    }
+    let texts = || {
+        ["alpha", "beta", "gamma"].map(|name| {
+            std::fs::read_to_string(sandbox.brain().join(format!("domains/general/notes/{name}.md"))).ok()
+        })
+    };
+    let before = texts();
+    let waiting = || sandbox.json(["review", "--json"])["items"].as_array().unwrap().clone();
+    sandbox.git(&["checkout", "-q", "--detach"]);
+    sandbox.ok(["note", "rm", "alpha"]);
+    assert_eq!(waiting().len(), 1);
+    let list = sandbox.ok(["review"]);
+    assert!(list.contains("removes this unit") && list.contains("/beta.md with it"), "{list}");
+    sandbox.ok(["review", "reject", "1"]);
+    sandbox.ok(["note", "link", "alpha", "gamma", "--reason", "both matter"]);
+    assert_eq!(waiting().len(), 1);
+    sandbox.ok(["note", "archive", "beta"]);
+    assert!(sandbox.ok(["review"]).contains("archives a unit that you have"));
+    sandbox.git(&["checkout", "-q", "main"]);
+    assert_eq!(texts(), before);
+    sandbox.ok(["review", "merge", "1"]);
+    let [alpha, _, gamma] = texts().map(Option::unwrap);
+    assert!(alpha.contains("id: gamma") && gamma.contains("id: alpha"), "{alpha}{gamma}");
+}
+
+#[test]
 fn of_two_waiting_notes_with_one_name_none_is_lost() {
     let sandbox = Sandbox::with_brain();
     sandbox.git(&["checkout", "-qb", "work"]);
