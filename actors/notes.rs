@@ -17,9 +17,7 @@ use queue::{Branch, Decision, Queue};
 
 use crate::failure::error_chain;
 use crate::reflection_message::message_of_one_change;
-use crate::review::{
-    Combined, EDIT_BRANCH_PREFIX, MERGE_TRIES_MAX, combine, new_units, place, without_links,
-};
+use crate::review::{Combined, EDIT_BRANCH_PREFIX, MERGE_TRIES_MAX, combine, place, without_links};
 use crate::review_remote::{complete_merge, present};
 use crate::setup::Setup;
 
@@ -401,7 +399,6 @@ fn bring_up_to_date(
     merged.retain(|file| file.is_merged);
     let (dropped, kept): (Vec<_>, Vec<_>) =
         changes.into_iter().partition(|file| rejected.contains(&file.path));
-    let dropped = new_units(&dropped);
     for file in kept.into_iter().filter(|file| !merged.iter().any(|merged| merged.path == file.path)) {
         let Some(file) = without_links(file, &dropped) else { continue };
         let current = repository.read_at(base, &file.path)?;

@@ -947,8 +947,6 @@ fn items_of(
         .partition(|file| !decisions.is_decided(&branch.name, &file.path));
     let rejected: Vec<BranchFile> =
         decided.into_iter().filter(|file| decisions.is_rejected(&branch.name, &file.path)).collect();
-    // There will be nothing to relate to.
-    let rejected = new_units(&rejected);
     for file in undecided {
         let Some(file) = without_links(file, &rejected) else { continue };
         let place = place(repository, &branch.name, &file.path, file.base.is_none(), tip)?;
@@ -1046,16 +1044,27 @@ fn items_of(
     Ok(join_parts(items, &said))
 }
 
-/// The ids of the units that files of a branch add.
-pub(crate) fn new_units(files: &[BranchFile]) -> Vec<UnitId> {
-    let added = files.iter().filter(|file| file.base.is_none());
-    added.filter_map(|file| Some(parse(&file.content)?.unit(&file.path).ok()?.id)).collect()
+/// The units to which a file of a branch gets relations that go with what was rejected of the branch: there will be
+/// nothing to relate to, or the other half of the link is not wanted.
+fn withdrawn_links(file: &BranchFile, rejected: &[BranchFile]) -> Vec<UnitId> {
+    let unit = |content: Option<&[u8]>| parse(content?)?.unit(&file.path).ok();
+    let adds = |file: &BranchFile, other: &UnitId| {
+        let has = |content| unit(content).is_some_and(|unit| unit.related.iter().any(|to| to.id == *other));
+        has(Some(&file.content)) && !has(file.base.as_deref())
+    };
+    let Some(id) = unit(Some(&file.content)).map(|unit| unit.id) else { return Vec::new() };
+    let of_rejected = |rejected: &BranchFile| {
+        let other = parse(&rejected.content)?.unit(&rejected.path).ok()?.id;
+        (rejected.base.is_none() || adds(rejected, &id) && adds(file, &other)).then_some(other)
+    };
+    rejected.iter().filter_map(of_rejected).collect()
 }
 
-/// A file without relations to these units; `None` if it changes nothing else.
-pub(crate) fn without_links(mut file: BranchFile, units: &[UnitId]) -> Option<BranchFile> {
+/// A file without the relations that go with what was rejected of its branch; `None` if it changes nothing else.
+pub(crate) fn without_links(mut file: BranchFile, rejected: &[BranchFile]) -> Option<BranchFile> {
+    let units = withdrawn_links(&file, rejected);
     let Some(mut document) = parse(&file.content).filter(|_| !units.is_empty()) else { return Some(file) };
-    for unit in units {
+    for unit in &units {
         reflect::remove_links(&mut document, unit);
     }
     if document.as_str().as_bytes() == file.content {

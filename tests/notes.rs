@@ -401,6 +401,27 @@ fn links_of_agents_are_in_both_notes_in_one_commit() {
 }
 
 #[test]
+fn a_link_of_which_one_half_is_rejected_is_not_merged() {
+    let sandbox = Sandbox::with_brain();
+    for title in ["Alpha", "Beta", "Gamma"] {
+        sandbox.ok(["note", "add", title, "--content", "x"]);
+    }
+    let mut agent = Agent::start(&sandbox);
+    for other in ["beta", "gamma"] {
+        agent.call("add_link", json!({ "note": "alpha", "other": other, "reason": "because" }));
+    }
+    let waiting = sandbox.json(["review", "--json"])["items"].as_array().unwrap().clone();
+    assert_eq!(waiting.len(), 3, "{waiting:?}");
+    let beta = waiting.iter().find(|item| item["id"].as_str().unwrap().ends_with("/beta")).unwrap();
+    sandbox.ok(["review", "reject", beta["id"].as_str().unwrap()]);
+    sandbox.ok(["review", "merge", "--all"]);
+    let links = ["alpha", "beta", "gamma"]
+        .map(|note| sandbox.json(["note", "show", note, "--json"])["links"].to_string());
+    assert!(links[0].contains("gamma") && !links[0].contains("beta"), "{links:?}");
+    assert_eq!((links[1].as_str(), links[2].contains("alpha")), ("[]", true), "{links:?}");
+}
+
+#[test]
 fn what_an_agent_writes_is_bounded_redacted_and_quarantined() {
     let mut sandbox = Sandbox::with_brain();
     sandbox.variables.push(("NUGGET_NOTES_AGENT_WRITES_PER_HOUR".into(), "3".into()));
