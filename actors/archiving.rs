@@ -5,6 +5,7 @@
 //! shares nothing with the stages of a capture: an archive that is broken, locked or full is one warning in the log and
 //! a line in `nugget status -v`, and no capture waits for it.
 
+use std::collections::HashSet;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,8 +13,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use archive::{
-    Archive, LineReader, ReaderContext, SyncSettings, SyncSummary, TranscriptHead, TranscriptSource,
-    UnembeddedMessages,
+    Archive, ClaudeCode, Codex, LineReader, ReaderContext, SyncSettings, SyncSummary, TranscriptHead,
+    TranscriptSource, UnembeddedMessages,
 };
 use jiff::Timestamp;
 use memories::derive::{SAME_COSINE, memories_of};
@@ -125,6 +126,15 @@ impl QueuedSessions {
             .any(|status| !matches!(status, TranscriptStatus::New | TranscriptStatus::Grown(_)))
     }
 
+    /// The transcripts that a hook has announced, wherever they are.
+    fn announced(&self) -> impl Iterator<Item = FileStamp> {
+        self.0.iter().flat_map(|known| &known.announced).filter_map(|path| {
+            let path = path.canonicalize().ok()?;
+            let metadata = path.metadata().ok().filter(std::fs::Metadata::is_file)?;
+            Some(FileStamp::from_metadata(path, &metadata))
+        })
+    }
+
     fn statuses(&self, transcript: &Path) -> impl Iterator<Item = TranscriptStatus> {
         let main = main_transcript(transcript);
         let session = main.file_stem().unwrap_or_default().to_string_lossy().into_owned();
@@ -167,6 +177,12 @@ impl TranscriptSource for EndedSessions<'_> {
 
     fn discover(&self) -> Vec<FileStamp> {
         let mut found = self.source.discover();
+        // The hooks are Claude Code's, whose session may have run with another folder of the client.
+        if self.source.name() == ClaudeCode::NAME {
+            let known: HashSet<PathBuf> = found.iter().map(|stamp| stamp.path.clone()).collect();
+            let elsewhere = self.queued.announced().filter(|stamp| !known.contains(&stamp.path));
+            found.extend(elsewhere.filter(|stamp| !Codex::is_rollout(&stamp.path)));
+        }
         found.retain(|stamp| {
             is_idle(stamp.modified_ms, self.idle, self.now) || self.queued.is_announced(&stamp.path)
         });

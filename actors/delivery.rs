@@ -447,7 +447,7 @@ impl DeliveryWorker {
                 (plan.time, pull_request_text::body(&found, &plan, &summary, &files))
             }
             _ => {
-                summary.project = claim.capture.project();
+                summary.project = claim.capture.cwd.as_deref().and_then(archive::project_name);
                 summary.by_hand = match claim.capture.origin.as_str() {
                     queue::ORIGIN_IMPORT => Some("imported as they were written"),
                     queue::ORIGIN_EDIT => Some("edited by hand"),

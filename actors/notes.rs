@@ -16,8 +16,9 @@ use notes::{FileChange, Notebook};
 use queue::{Branch, Decision, Queue};
 
 use crate::failure::error_chain;
-use crate::review::{Combined, EDIT_BRANCH_PREFIX, combine, new_units, place, without_links};
-use crate::review_remote::present;
+use crate::reflection_message::message_of_one_change;
+use crate::review::{Combined, EDIT_BRANCH_PREFIX, MERGE_TRIES_MAX, combine, place, without_links};
+use crate::review_remote::{complete_merge, present};
 use crate::setup::Setup;
 
 /// The beginning of the name of the branch with what agents wrote; the machine's name follows.
@@ -159,39 +160,56 @@ impl NoteStore {
         // Other writers do not wait for this.
         self.read(&repository, present(&repository)?)?;
         let lock = Lock::acquire_within(&repository.lock_path()?, LOCK_PATIENCE)?;
-        let base = present(&repository)?;
+        let mut base = present(&repository)?;
         let mut notebook = self.read(&repository, base)?;
         let done = operation(&mut notebook)?;
         let Files { files, removes } = Files::of(notebook.changes());
         if files.is_empty() && removes.is_empty() {
             return Ok((done, Written::Unchanged));
         }
+        let paths: Vec<&str> =
+            removes.iter().chain(files.iter().map(|file| &file.path)).map(String::as_str).collect();
         let message = subject(message);
         let author = repository.user_identity().unwrap_or_default();
-        let merge = Merge {
-            base,
-            branch: None,
-            files: &files,
-            removes: &removes,
-            message: &message,
-            time: now,
-            author: &author,
-        };
-        let Some(prepared) = repository.prepare_merge(&lock, &merge)? else {
-            return Ok((done, Written::Unchanged));
-        };
         let default = repository.default_branch()?.name;
-        let merged = match repository.is_checked_out(&default)? {
-            true => Some(repository.complete_merge(&lock, &prepared, "notes")?),
-            false => None,
+        let is_checked_out = repository.is_checked_out(&default)?;
+        let mut tries = 1;
+        let (prepared, merged) = loop {
+            let merge = Merge {
+                base,
+                branch: None,
+                files: &files,
+                removes: &removes,
+                message: &message,
+                time: now,
+                author: &author,
+            };
+            let Some(prepared) = repository.prepare_merge(&lock, &merge)? else {
+                return Ok((done, Written::Unchanged));
+            };
+            if !is_checked_out {
+                break (prepared, None);
+            }
+            let merged = complete_merge(&repository, &lock, &prepared, "notes")?;
+            let moved_to = present(&repository)?;
+            // The person's git does not ask for the lock.
+            let is_unaffected = || {
+                let changed = repository.paths_between(base, moved_to, UNITS_FOLDER)?;
+                Ok::<_, git::Error>(!changed.iter().any(|path| paths.contains(&path.as_str())))
+            };
+            if merged.is_some() || tries == MERGE_TRIES_MAX || !is_unaffected()? {
+                break (prepared, Some(merged));
+            }
+            (base, tries) = (moved_to, tries + 1);
         };
-        let is_unfinished = matches!(merged, Some(FastForward::Refused(Refusal::InProgress(_))));
+        let is_unfinished = matches!(merged, Some(Some(FastForward::Refused(Refusal::InProgress(_)))));
         let why = match merged {
-            Some(FastForward::Done { to, .. }) => {
+            Some(Some(FastForward::Done { to, .. })) => {
                 return Ok((done, Written::Committed { commit: to.to_string(), is_unpushed: has_remote }));
             }
-            Some(FastForward::AlreadyThere) => return Ok((done, Written::Unchanged)),
-            Some(FastForward::Refused(refusal)) => refusal.to_string(),
+            Some(Some(FastForward::AlreadyThere)) => return Ok((done, Written::Unchanged)),
+            Some(Some(FastForward::Refused(refusal))) => refusal.to_string(),
+            Some(None) => format!("{default} got new commits at the same moment"),
             None => format!("{default} is not checked out"),
         };
         let published = repository.default_branch()?.remote;
@@ -202,6 +220,7 @@ impl NoteStore {
         }
         let commit = prepared.commit().to_string();
         let branch = format!("{EDIT_BRANCH_PREFIX}{}-{}", now.strftime("%Y%m%d"), &commit[..8]);
+        let message = message_of_one_change(&message, &paths);
         let proposal = Proposal { branch, base: Some(base), files, removes, message, time: now, author };
         let units = proposal.files.len() + proposal.removes.len();
         let proposed = repository.propose(&lock, &proposal)?;
@@ -373,7 +392,6 @@ fn bring_up_to_date(
     merged.retain(|file| file.is_merged);
     let (dropped, kept): (Vec<_>, Vec<_>) =
         changes.into_iter().partition(|file| rejected.contains(&file.path));
-    let dropped = new_units(&dropped);
     for file in kept.into_iter().filter(|file| !merged.iter().any(|merged| merged.path == file.path)) {
         let Some(file) = without_links(file, &dropped) else { continue };
         let current = repository.read_at(base, &file.path)?;

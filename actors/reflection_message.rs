@@ -1,4 +1,5 @@
-//! The commit of a reflection pass: its branch's name, and its message, which says why each file is changed.
+//! The commit of a reflection pass: its branch's name, and its message, which says why each file is changed. What a
+//! message says of files that are one change holds for a person's edit, too.
 
 use std::collections::BTreeMap;
 
@@ -35,6 +36,16 @@ pub(crate) fn reflection_message(findings: usize, changes: &[FileChange]) -> Str
         }
     }
     message
+}
+
+/// A message whose changes are one: all go with the first, so that one decision is made about them.
+pub(crate) fn message_of_one_change(subject: &str, paths: &[&str]) -> String {
+    let [main, parts @ ..] = paths else { return subject.to_owned() };
+    if parts.is_empty() {
+        return subject.to_owned();
+    }
+    let parts = parts.iter().map(|path| format!("- {path}\n{PART_OF}{main}\n"));
+    format!("{subject}\n- {main}\n{}", parts.collect::<String>())
 }
 
 /// What such a message says, by the paths of the files.

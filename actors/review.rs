@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::Path;
 
-use brain::UNITS_FOLDER;
+use brain::{UNITS_FOLDER, is_unit_path};
 use git::{BranchFile, CommitId, Lock, MergedText, PendingBranch, Repository};
 use jiff::Timestamp;
 use knowledge::name::file_stem;
@@ -17,13 +17,16 @@ use queue::{Capture, Decision, EvidenceLine, FileDecision, Ledger, PullState, Qu
 use crate::merge_record::record_merged;
 use crate::reflection_message::{REFLECTION_BRANCH_PREFIX, ReflectedFile, reflected_files};
 use crate::remote::DeliverySettings;
-use crate::review_remote::{self, Publishing, ReviewRemote, Summary};
+use crate::review_remote::{self, ReviewRemote, Summary};
 pub use crate::review_remote::{FinishedBranch, NotMerged, ReviewError};
 
 /// The beginning of the name of a branch that a person's edit or removal of units makes.
 pub const EDIT_BRANCH_PREFIX: &str = "nugget/edit-";
 /// The beginning of the name of a branch of an import.
 pub const IMPORT_BRANCH_PREFIX: &str = "nugget/import-";
+
+/// How often a merge is begun again when the person commits to the default branch meanwhile.
+pub(crate) const MERGE_TRIES_MAX: usize = 5;
 
 /// What an item does to the brain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,6 +120,11 @@ impl Item {
         Self { unit: unit.or(self.unit), text, action, ..self }
     }
 
+    /// Why it cannot be merged as it is: it would become a file of units that is no unit.
+    pub fn problem(&self) -> Option<String> {
+        unit_problem(&self.path, self.text.as_bytes()).filter(|_| self.action != Action::Removes)
+    }
+
     /// The pull request's address, if there is one.
     pub fn pull_url(&self) -> Option<&str> {
         self.capture.as_ref()?.pull_url.as_deref()
@@ -131,6 +139,11 @@ impl Item {
     /// The paths of the files that it removes.
     pub fn removes(&self) -> impl Iterator<Item = &str> {
         self.removals.iter().map(|(path, _)| path.as_str())
+    }
+
+    /// The paths of other files that it changes.
+    pub fn also_changes(&self) -> impl Iterator<Item = &str> {
+        self.files.iter().map(|file| file.path.as_str()).filter(|path| *path != self.path)
     }
 
     /// The unit's file where the branch was started, if it was there: what the item changes.
@@ -174,6 +187,19 @@ pub struct Reviewed {
     pub finished: Vec<FinishedBranch>,
     /// What is to be known about the remote: why something is not there yet.
     pub notes: BTreeSet<String>,
+    /// The name of the branch that has what was merged.
+    pub merged_into: Option<String>,
+}
+
+/// What became of one attempt to merge items of a branch.
+struct Attempt {
+    /// The items that were to be merged, with what the person made of them.
+    merged: Vec<Item>,
+    /// Those that cannot be, and why.
+    left: Vec<(Item, NotMerged)>,
+    /// The branch's commit.
+    commit: CommitId,
+    published: Result<(), NotMerged>,
 }
 
 /// The inbox of one brain.
@@ -397,65 +423,18 @@ impl Inbox {
         now: Timestamp,
     ) -> Result<(), ReviewError> {
         let branch = choices[0].item.branch.clone();
-        let lock = review_remote::lock(&self.repository)?;
-        let waiting = self.waiting_on(&branch, now, Some(&lock))?;
-        let target = remote.target()?;
-        let mut files: BTreeMap<String, git::NewFile> = BTreeMap::new();
-        let mut removes: Vec<String> = Vec::new();
-        let mut merged: Vec<Item> = Vec::new();
-        let mut is_edited = false;
-        for Choice { item, edited } in choices {
-            let Some(item_now) = waiting.iter().find(|other| other.is_same_as(&item)) else {
-                reviewed.left.push((item, NotMerged::NoLongerAsListed));
-                continue;
-            };
-            is_edited |= edited.is_some();
-            let of_item = self.files_to_merge(item_now, edited.clone(), target.base, &lock)?;
-            let removes_of_item = self.files_to_remove(item_now, edited.is_some(), target.base)?;
-            let (Some(of_item), Some(removes_of_item)) = (of_item, removes_of_item) else {
-                // The default branch may have changed since the list, also by what was merged just before.
-                let Item { has_conflict, is_gone, is_taken, .. } = *item_now;
-                reviewed.left.push((Item { has_conflict, is_gone, is_taken, ..item }, NotMerged::Conflict));
-                continue;
-            };
-            if let Some(path) = self.other_with_id(&of_item, &removes_of_item, target.base, ids)? {
-                reviewed.left.push((item, NotMerged::IdTaken(path)));
-                continue;
+        let mut tries = 1;
+        let Attempt { merged, left, commit, published } = loop {
+            let attempt = self.try_to_merge(&branch, choices.clone(), author, ids, remote, now)?;
+            if attempt.published != Err(NotMerged::Moved) || tries == MERGE_TRIES_MAX {
+                break attempt;
             }
-            files.extend(of_item.into_iter().map(|file| (file.path.clone(), file)));
-            removes.extend(removes_of_item);
-            merged.push(edited.into_iter().fold(item, Item::edited));
-        }
+            tries += 1;
+        };
+        reviewed.left.extend(left);
         if merged.is_empty() {
             return Ok(());
         }
-        // The whole branch becomes part of the history only if all of it is wanted.
-        let rejected_any = Decisions::read(Some(&self.queue))?.has_rejected(&branch);
-        let is_whole = !rejected_any && merged.len() == waiting.len();
-        let commit = merged[0].commit;
-        let published = if is_whole && !is_edited && self.repository.contains(commit, target.base)? {
-            remote.publish(lock, &target, Publishing::Existing(commit), &branch, now)?
-        } else {
-            let files: Vec<git::NewFile> = files.into_values().collect();
-            let message = commit_message(&merged);
-            let merge = git::Merge {
-                base: target.base,
-                branch: if is_whole && !self.repository.brings_others(commit, target.base)? {
-                    Some(commit)
-                } else {
-                    None
-                },
-                files: &files,
-                removes: &removes,
-                message: &message,
-                time: now,
-                author,
-            };
-            match self.repository.prepare_merge(&lock, &merge)? {
-                Some(prepared) => remote.publish(lock, &target, Publishing::New(prepared), &branch, now)?,
-                None => Ok(()),
-            }
-        };
         if let Err(why) = published {
             reviewed.left.extend(merged.into_iter().map(|item| (item, why.clone())));
             return Ok(());
@@ -471,7 +450,78 @@ impl Inbox {
             }
         }
         reviewed.decided.extend(merged);
+        reviewed.merged_into = Some(self.repository.default_branch()?.name);
         self.finish(&branch, remote, reviewed, now)
+    }
+
+    /// Commits what can be merged of these items on the default branch as it is now.
+    fn try_to_merge(
+        &self,
+        branch: &str,
+        choices: Vec<Choice>,
+        author: &git::Identity,
+        ids: &mut UnitIds,
+        remote: &mut ReviewRemote<'_>,
+        now: Timestamp,
+    ) -> Result<Attempt, ReviewError> {
+        let commit = choices[0].item.commit;
+        let lock = review_remote::lock(&self.repository)?;
+        let waiting = self.waiting_on(branch, now, Some(&lock))?;
+        let target = remote.target()?;
+        let mut files: BTreeMap<String, git::NewFile> = BTreeMap::new();
+        let mut removes: Vec<String> = Vec::new();
+        let (mut merged, mut left) = (Vec::new(), Vec::new());
+        for Choice { item, edited } in choices {
+            let Some(item_now) = waiting.iter().find(|other| other.is_same_as(&item)) else {
+                left.push((item, NotMerged::NoLongerAsListed));
+                continue;
+            };
+            let of_item = self.files_to_merge(item_now, edited.clone(), target.base, &lock)?;
+            let removes_of_item = self.files_to_remove(item_now, edited.is_some(), target.base)?;
+            let (Some(of_item), Some(removes_of_item)) = (of_item, removes_of_item) else {
+                // The default branch may have changed since the list, also by what was merged just before.
+                let Item { has_conflict, is_gone, is_taken, .. } = *item_now;
+                left.push((Item { has_conflict, is_gone, is_taken, ..item }, NotMerged::Conflict));
+                continue;
+            };
+            if let Some(why) = of_item.iter().find_map(|file| unit_problem(&file.path, &file.content)) {
+                left.push((item, NotMerged::NotAUnit(why)));
+                continue;
+            }
+            if let Some(path) = self.other_with_id(&of_item, &removes_of_item, target.base, ids)? {
+                left.push((item, NotMerged::IdTaken(path)));
+                continue;
+            }
+            files.extend(of_item.into_iter().map(|file| (file.path.clone(), file)));
+            removes.extend(removes_of_item);
+            merged.push(edited.into_iter().fold(item, Item::edited));
+        }
+        if merged.is_empty() {
+            return Ok(Attempt { merged, left, commit, published: Ok(()) });
+        }
+        // The whole branch becomes part of the history only if all of it is wanted.
+        let rejected_any = Decisions::read(Some(&self.queue))?.has_rejected(branch);
+        let is_whole = !rejected_any && merged.len() == waiting.len();
+        let files: Vec<git::NewFile> = files.into_values().collect();
+        let message = commit_message(&merged);
+        let merge = git::Merge {
+            base: target.base,
+            branch: if is_whole && !self.repository.brings_others(commit, target.base)? {
+                Some(commit)
+            } else {
+                None
+            },
+            files: &files,
+            removes: &removes,
+            message: &message,
+            time: now,
+            author,
+        };
+        let published = match self.repository.prepare_merge(&lock, &merge)? {
+            Some(prepared) => remote.publish(lock, &target, &prepared, branch, now)?,
+            None => Ok(()),
+        };
+        Ok(Attempt { merged, left, commit, published })
     }
 
     /// Whether a branch's files of an item are, at `tip`, what they were when it was listed.
@@ -764,6 +814,15 @@ impl UnitIds {
     }
 }
 
+/// Why a file of units is none; `None` for any other file.
+fn unit_problem(path: &str, content: &[u8]) -> Option<String> {
+    if !is_unit_path(path) || !path.starts_with(&format!("{UNITS_FOLDER}/")) {
+        return None;
+    }
+    let Ok(text) = std::str::from_utf8(content) else { return Some("it is not UTF-8".to_owned()) };
+    Document::parse(text).and_then(|document| document.unit(path)).err().map(|error| error.to_string())
+}
+
 /// The id of the unit that a file is.
 fn unit_id(path: &str, content: &[u8]) -> Option<UnitId> {
     Some(parse(content)?.unit(path).ok()?.id)
@@ -888,8 +947,6 @@ fn items_of(
         .partition(|file| !decisions.is_decided(&branch.name, &file.path));
     let rejected: Vec<BranchFile> =
         decided.into_iter().filter(|file| decisions.is_rejected(&branch.name, &file.path)).collect();
-    // There will be nothing to relate to.
-    let rejected = new_units(&rejected);
     for file in undecided {
         let Some(file) = without_links(file, &rejected) else { continue };
         let place = place(repository, &branch.name, &file.path, file.base.is_none(), tip)?;
@@ -908,7 +965,8 @@ fn items_of(
         .filter(|(file, ..)| file.base.is_none())
         .filter_map(|(file, content, _)| Some(parse(content)?.unit(&file.path).ok()?.id.as_str().to_owned()))
         .collect();
-    let reflected = match branch.name.starts_with(REFLECTION_BRANCH_PREFIX) {
+    let is_reflection = branch.name.starts_with(REFLECTION_BRANCH_PREFIX);
+    let said = match is_reflection || branch.name.starts_with(EDIT_BRANCH_PREFIX) {
         true => reflected_files(&repository.message_of(branch.commit)?),
         false => BTreeMap::new(),
     };
@@ -929,7 +987,11 @@ fn items_of(
         is_taken: false,
         moved_to: None,
         later: put_off(decisions, &branch.name, path, now),
-        reasons: reflected.get(path).map(|file| file.reasons.clone()).unwrap_or_default(),
+        reasons: said
+            .get(path)
+            .filter(|_| is_reflection)
+            .map(|file| file.reasons.clone())
+            .unwrap_or_default(),
         files: Vec::new(),
         removals: Vec::new(),
     };
@@ -979,19 +1041,30 @@ fn items_of(
             item.files.push(file);
         }
     }
-    Ok(join_parts(items, &reflected))
+    Ok(join_parts(items, &said))
 }
 
-/// The ids of the units that files of a branch add.
-pub(crate) fn new_units(files: &[BranchFile]) -> Vec<UnitId> {
-    let added = files.iter().filter(|file| file.base.is_none());
-    added.filter_map(|file| Some(parse(&file.content)?.unit(&file.path).ok()?.id)).collect()
+/// The units to which a file of a branch gets relations that go with what was rejected of the branch: there will be
+/// nothing to relate to, or the other half of the link is not wanted.
+fn withdrawn_links(file: &BranchFile, rejected: &[BranchFile]) -> Vec<UnitId> {
+    let unit = |content: Option<&[u8]>| parse(content?)?.unit(&file.path).ok();
+    let adds = |file: &BranchFile, other: &UnitId| {
+        let has = |content| unit(content).is_some_and(|unit| unit.related.iter().any(|to| to.id == *other));
+        has(Some(&file.content)) && !has(file.base.as_deref())
+    };
+    let Some(id) = unit(Some(&file.content)).map(|unit| unit.id) else { return Vec::new() };
+    let of_rejected = |rejected: &BranchFile| {
+        let other = parse(&rejected.content)?.unit(&rejected.path).ok()?.id;
+        (rejected.base.is_none() || adds(rejected, &id) && adds(file, &other)).then_some(other)
+    };
+    rejected.iter().filter_map(of_rejected).collect()
 }
 
-/// A file without relations to these units; `None` if it changes nothing else.
-pub(crate) fn without_links(mut file: BranchFile, units: &[UnitId]) -> Option<BranchFile> {
+/// A file without the relations that go with what was rejected of its branch; `None` if it changes nothing else.
+pub(crate) fn without_links(mut file: BranchFile, rejected: &[BranchFile]) -> Option<BranchFile> {
+    let units = withdrawn_links(&file, rejected);
     let Some(mut document) = parse(&file.content).filter(|_| !units.is_empty()) else { return Some(file) };
-    for unit in units {
+    for unit in &units {
         reflect::remove_links(&mut document, unit);
     }
     if document.as_str().as_bytes() == file.content {
@@ -1009,10 +1082,10 @@ pub(crate) fn without_links(mut file: BranchFile, units: &[UnitId]) -> Option<Br
     Some(file)
 }
 
-/// Makes one item of each change of a reflection pass and those that are a part of it.
-fn join_parts(items: Vec<Item>, reflected: &BTreeMap<String, ReflectedFile>) -> Vec<Item> {
+/// Makes one item of each change of a reflection pass, or of a person's edit, and those that are a part of it.
+fn join_parts(items: Vec<Item>, said: &BTreeMap<String, ReflectedFile>) -> Vec<Item> {
     let open: BTreeSet<String> = items.iter().map(|item| item.path.clone()).collect();
-    let part_of = |path: &String| reflected.get(path)?.part_of.as_ref().filter(|main| open.contains(*main));
+    let part_of = |path: &String| said.get(path)?.part_of.as_ref().filter(|main| open.contains(*main));
     let main_of = |path: &String| {
         let mut way = vec![path];
         while let Some(next) = way.last().copied().and_then(part_of) {

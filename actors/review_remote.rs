@@ -55,6 +55,10 @@ pub enum NotMerged {
     Conflict,
     /// The default branch has another unit with the id, in this file: one of them would not be found.
     IdTaken(String),
+    /// The default branch got commits of somebody else's meanwhile, again and again.
+    Moved,
+    /// It would become a file of units that is no unit, for this reason: nothing would find it.
+    NotAUnit(String),
     /// Merging would lose or disturb something in the work tree.
     Refused(Refusal),
     /// The remote does not take the default branch.
@@ -119,13 +123,6 @@ pub(crate) struct Target {
     note: Option<String>,
 }
 
-/// A commit to publish on the default branch.
-pub(crate) enum Publishing {
-    New(PreparedMerge),
-    /// The branch's own.
-    Existing(CommitId),
-}
-
 /// The remote of one review; does nothing where there is none.
 pub(crate) struct ReviewRemote<'a> {
     repository: &'a Repository,
@@ -147,6 +144,20 @@ pub(crate) fn present(repository: &Repository) -> Result<CommitId, git::Error> {
         (Some(local), Some(remote)) if repository.contains(remote, local)? => Ok(remote),
         (Some(local), _) => Ok(local),
         (None, _) => Ok(default.tip),
+    }
+}
+
+/// Moves the local default branch to a commit that was prepared on it. `None` if it has got commits meanwhile: a person's
+/// git does not ask for the lock.
+pub(crate) fn complete_merge(
+    repository: &Repository,
+    lock: &Lock,
+    merge: &PreparedMerge,
+    name: &str,
+) -> Result<Option<FastForward>, git::Error> {
+    match repository.complete_merge(lock, merge, name) {
+        Ok(FastForward::Refused(Refusal::NotAFastForward)) | Err(git::Error::BranchMoved { .. }) => Ok(None),
+        result => result.map(Some),
     }
 }
 
@@ -252,14 +263,11 @@ impl<'a> ReviewRemote<'a> {
         &mut self,
         mut lock: Lock,
         target: &Target,
-        commit: Publishing,
+        merge: &PreparedMerge,
         branch: &str,
         now: Timestamp,
     ) -> Result<Result<(), NotMerged>, ReviewError> {
-        let to = match &commit {
-            Publishing::New(new) => new.commit(),
-            Publishing::Existing(commit) => *commit,
-        };
+        let to = merge.commit();
         let mut is_pushed = false;
         if let (Some(expected), Some((access, _)), None) = (target.expected, &self.access, &self.offline) {
             // A push takes the lock itself.
@@ -281,16 +289,17 @@ impl<'a> ReviewRemote<'a> {
             }
             lock = self::lock(self.repository)?;
         }
-        let moved = match &commit {
-            Publishing::New(new) => self.repository.complete_merge(&lock, new, branch)?,
-            Publishing::Existing(commit) => self.repository.advance_default(&lock, *commit, branch)?,
-        };
-        match moved {
-            FastForward::Done { .. } | FastForward::AlreadyThere => {}
-            FastForward::Refused(why) if is_pushed => {
+        match complete_merge(self.repository, &lock, merge, branch)? {
+            Some(FastForward::Done { .. } | FastForward::AlreadyThere) => {}
+            None if !is_pushed => return Ok(Err(NotMerged::Moved)),
+            Some(FastForward::Refused(why)) if !is_pushed => return Ok(Err(NotMerged::Refused(why))),
+            refused => {
+                let why = match refused {
+                    Some(FastForward::Refused(why)) => why,
+                    _ => Refusal::NotAFastForward,
+                };
                 self.notes.insert(format!("merged at the remote; your checkout was not moved: {why}"));
             }
-            FastForward::Refused(why) => return Ok(Err(NotMerged::Refused(why))),
         }
         if is_pushed || self.access.is_none() {
             return Ok(Ok(()));

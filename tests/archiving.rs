@@ -469,3 +469,15 @@ fn the_tools_of_the_settings_are_the_ones_that_exist() {
     let file = fs::read_to_string(sandbox.path().join("config/nugget/config.toml")).unwrap();
     assert!(file.contains("tools = [\"search_sessions\", \"get_relevant_context\"]"), "{file}");
 }
+
+#[test]
+fn a_session_in_another_folder_than_the_clients_is_archived_once_its_hook_has_run() {
+    let machine = Machine::new();
+    let transcript = machine.sandbox.path().join("elsewhere/5f0a7c1e-2d3b-4c8e-9a61-b7d4e0c2f914.jsonl");
+    fs::create_dir_all(transcript.parent().unwrap()).unwrap();
+    fs::copy(crate::support::fixture(crate::review::TRANSCRIPT), &transcript).unwrap();
+    end_session(&machine.sandbox, &transcript, machine.sandbox.path());
+    wait_until_idle(&machine.sandbox);
+    let sessions = machine.sandbox.json(["sessions", "--json"]);
+    assert!(sessions.to_string().contains("5f0a7c1e-2d3b-4c8e-9a61-b7d4e0c2f914"), "{sessions}");
+}

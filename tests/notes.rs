@@ -156,6 +156,36 @@ fn a_note_waits_for_review_where_it_cannot_be_committed() {
 }
 
 #[test]
+fn what_waits_for_review_of_one_change_is_decided_as_a_whole() {
+    let sandbox = Sandbox::with_brain();
+    for (title, text) in [("Alpha", "a"), ("Beta", "See [[Alpha]]."), ("Gamma", "c")] {
+        sandbox.ok(["note", "add", title, "--content", text]);
+    }
+    let texts = || {
+        ["alpha", "beta", "gamma"].map(|name| {
+            std::fs::read_to_string(sandbox.brain().join(format!("domains/general/notes/{name}.md"))).ok()
+        })
+    };
+    let before = texts();
+    let waiting = || sandbox.json(["review", "--json"])["items"].as_array().unwrap().clone();
+    sandbox.git(&["checkout", "-q", "--detach"]);
+    sandbox.ok(["note", "rm", "alpha"]);
+    assert_eq!(waiting().len(), 1);
+    let list = sandbox.ok(["review"]);
+    assert!(list.contains("removes this unit") && list.contains("/beta.md with it"), "{list}");
+    sandbox.ok(["review", "reject", "1"]);
+    sandbox.ok(["note", "link", "alpha", "gamma", "--reason", "both matter"]);
+    assert_eq!(waiting().len(), 1);
+    sandbox.ok(["note", "archive", "beta"]);
+    assert!(sandbox.ok(["review"]).contains("archives a unit that you have"));
+    sandbox.git(&["checkout", "-q", "main"]);
+    assert_eq!(texts(), before);
+    sandbox.ok(["review", "merge", "1"]);
+    let [alpha, _, gamma] = texts().map(Option::unwrap);
+    assert!(alpha.contains("id: gamma") && gamma.contains("id: alpha"), "{alpha}{gamma}");
+}
+
+#[test]
 fn of_two_waiting_notes_with_one_name_none_is_lost() {
     let sandbox = Sandbox::with_brain();
     sandbox.git(&["checkout", "-qb", "work"]);
@@ -368,6 +398,27 @@ fn links_of_agents_are_in_both_notes_in_one_commit() {
     assert_eq!(sandbox.json(["note", "show", "merged", "--json"])["links"], json!([]));
     let missing = agent.error("add_link", json!({ "note": "Merged", "other": "nowhere", "reason": "x" }));
     assert_eq!(missing, "no note has the id or the title \"nowhere\"");
+}
+
+#[test]
+fn a_link_of_which_one_half_is_rejected_is_not_merged() {
+    let sandbox = Sandbox::with_brain();
+    for title in ["Alpha", "Beta", "Gamma"] {
+        sandbox.ok(["note", "add", title, "--content", "x"]);
+    }
+    let mut agent = Agent::start(&sandbox);
+    for other in ["beta", "gamma"] {
+        agent.call("add_link", json!({ "note": "alpha", "other": other, "reason": "because" }));
+    }
+    let waiting = sandbox.json(["review", "--json"])["items"].as_array().unwrap().clone();
+    assert_eq!(waiting.len(), 3, "{waiting:?}");
+    let beta = waiting.iter().find(|item| item["id"].as_str().unwrap().ends_with("/beta")).unwrap();
+    sandbox.ok(["review", "reject", beta["id"].as_str().unwrap()]);
+    sandbox.ok(["review", "merge", "--all"]);
+    let links = ["alpha", "beta", "gamma"]
+        .map(|note| sandbox.json(["note", "show", note, "--json"])["links"].to_string());
+    assert!(links[0].contains("gamma") && !links[0].contains("beta"), "{links:?}");
+    assert_eq!((links[1].as_str(), links[2].contains("alpha")), ("[]", true), "{links:?}");
 }
 
 #[test]

@@ -150,12 +150,17 @@ fn parts_are_merged_by_commits_of_nuggets_and_the_branch_goes() {
 }
 
 #[test]
-fn a_whole_branch_is_a_fast_forward_and_one_merged_by_hand_goes() {
+fn a_whole_branch_is_merged_by_the_person_and_one_merged_by_hand_goes() {
     let sandbox = with_inbox();
+    sandbox.git(&["config", "user.name", "Ada"]);
+    sandbox.git(&["config", "user.email", "ada@example.org"]);
     let commit = sandbox.json(["status", "--json"])["captures"][0]["commit"].as_str().unwrap().to_owned();
     sandbox.ok(["review", "merge", "--all"]);
-    assert_eq!(sandbox.git(&["rev-parse", "main"]).trim(), commit);
+    assert_eq!(sandbox.git(&["rev-parse", "main^2"]).trim(), commit);
+    assert_eq!(sandbox.git(&["diff", "--stat", "main^2", "main"]), "");
     assert_eq!(branches(&sandbox.brain()), "");
+    let answer = sandbox.ok(["ask", "--no-llm", "Why was an invoice mailed twice?"]);
+    assert!(answer.contains("reviewed: merged by Ada"), "{answer}");
 
     let sandbox = with_inbox();
     let branch = branches(&sandbox.brain());
@@ -163,6 +168,103 @@ fn a_whole_branch_is_a_fast_forward_and_one_merged_by_hand_goes() {
     assert_eq!(sandbox.ok(["review"]), "nothing waits for review\n");
     assert_eq!(branches(&sandbox.brain()), "");
     assert_eq!(sandbox.json(["status", "--json"])["reviews"][0]["state"], "merged");
+}
+
+#[test]
+fn a_main_branch_of_any_name_gets_what_is_merged_whatever_is_checked_out() {
+    let sandbox = Sandbox::new();
+    fs::write(sandbox.path().join(".gitconfig"), "[init]\n\tdefaultBranch = trunk\n").unwrap();
+    let brain = sandbox.brain();
+    sandbox.ok(["init", "--path", brain.to_str().unwrap()]);
+    assert!(fs::read_to_string(brain.join("brain.yaml")).unwrap().ends_with("\ndefault_branch: trunk\n"));
+    assert_eq!(sandbox.git(&["status", "--porcelain"]), "");
+    sandbox.capture(&fixture(TRANSCRIPT));
+    sandbox.git(&["checkout", "-q", "-b", "topic"]);
+    let merged = sandbox.ok(["review", "merge", "--all"]);
+    assert!(merged.contains("into: branch trunk\n"), "{merged}");
+    let files = |branch: &str| {
+        let paths = sandbox.git(&["ls-tree", "-r", "--name-only", branch, "domains"]);
+        paths.lines().filter(|path| path.ends_with(".md")).count()
+    };
+    assert_eq!((files("trunk"), files("topic")), (3, 0));
+
+    // A branch that was renamed later is the only one until there is another.
+    let sandbox = with_inbox();
+    sandbox.git(&["branch", "-m", "main", "trunk"]);
+    sandbox.git(&["checkout", "-q", "-b", "topic"]);
+    let error = fails(&sandbox, 1, &["review", "merge", "--all"]);
+    assert!(
+        error.contains("it is unclear which branch") && error.contains("default_branch: NAME"),
+        "{error}"
+    );
+    sandbox.git(&["checkout", "-q", "trunk"]);
+    sandbox.git(&["branch", "-q", "-D", "topic"]);
+    assert!(sandbox.ok(["review", "merge", "--all"]).contains("into: branch trunk\n"));
+}
+
+#[test]
+fn a_merge_is_begun_again_when_the_person_commits_meanwhile() {
+    let mut sandbox = Sandbox::with_brain();
+    sandbox.ok(["note", "add", "One", "--content", "a\n\nb\n\nc\n"]);
+    sandbox.git(&["checkout", "-q", "--detach"]);
+    sandbox.ok(["note", "edit", "one", "--content", "A\n\nb\n\nc\n"]);
+    sandbox.git(&["checkout", "-q", "main"]);
+    let file = sandbox.brain().join("domains/general/notes/one.md");
+    fs::write(&file, fs::read_to_string(&file).unwrap().replace("\nc\n", "\nC\n")).unwrap();
+    sandbox.git(&["commit", "-qam", "edited"]);
+    // A git that commits when it is asked to merge two texts: the second time, what to build on is chosen already.
+    let programs = sandbox.path().join("programs");
+    fs::create_dir(&programs).unwrap();
+    let script = format!(
+        "#!/bin/sh\nPATH=${{PATH#*:}}\ncase \" $* \" in *' merge-file '*)\n  echo >> '{0}/times'\n  \
+         [ $(wc -l < '{0}/times') -gt 2 ] || git -C '{1}' -c user.name=x -c user.email=x commit -q --allow-empty \
+         -m meanwhile;;\nesac\nexec git \"$@\"\n",
+        programs.display(),
+        sandbox.brain().display()
+    );
+    fs::write(programs.join("git"), script).unwrap();
+    fs::set_permissions(programs.join("git"), fs::Permissions::from_mode(0o755)).unwrap();
+    let path = format!("{}:{}", programs.display(), std::env::var("PATH").unwrap());
+    sandbox.variables.push(("PATH".to_owned(), path));
+    let merged = sandbox.ok(["review", "merge", "--all"]);
+    assert!(merged.starts_with("merged: One\n"), "{merged}");
+    let log = sandbox.git(&["log", "--first-parent", "--format=%s", "-3", "main"]);
+    assert!(log.starts_with("Merge 1 unit") && log.lines().nth(1) == Some("meanwhile"), "{log}");
+    assert!(fs::read_to_string(&file).unwrap().ends_with("A\n\nb\n\nC\n"));
+    assert_eq!(sandbox.git(&["status", "--porcelain"]), "");
+}
+
+#[test]
+fn a_file_that_is_no_unit_is_not_merged() {
+    let sandbox = with_inbox();
+    let item = items(&sandbox)[0].clone();
+    let (branch, path) = (item["branch"].as_str().unwrap(), item["path"].as_str().unwrap());
+    sandbox.git(&["checkout", "-q", branch]);
+    let file = sandbox.brain().join(path);
+    let text = fs::read_to_string(&file).unwrap();
+    let title = text.lines().find(|line| line.starts_with("title: ")).unwrap();
+    fs::write(&file, text.replace(title, "title: a: b")).unwrap();
+    sandbox.git(&["commit", "-qam", "by hand"]);
+    sandbox.git(&["checkout", "-q", "main"]);
+    let list = sandbox.ok(["review"]);
+    assert!(list.contains("it is no unit: ") && list.contains("not valid YAML"), "{list}");
+    let output = sandbox.run(["review", "merge", "--all"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(units(&sandbox.brain()).len(), 2);
+    assert_eq!(items(&sandbox).len(), 1);
+    sandbox.ok(["list"]);
+}
+
+#[test]
+fn a_new_brain_in_the_place_of_one_that_was_deleted_captures_its_sessions_again() {
+    let sandbox = with_inbox();
+    sandbox.ok(["review", "reject", "1"]);
+    fs::remove_dir_all(sandbox.brain()).unwrap();
+    let created = sandbox.ok(["init", "--path", sandbox.brain().to_str().unwrap()]);
+    assert!(created.contains("forgot 1 capture of a brain that was here before"), "{created}");
+    let again = sandbox.capture(&fixture(TRANSCRIPT));
+    assert_eq!((&again["state"], &again["units"]), (&json!("done"), &json!(3)), "{again}");
+    assert_eq!(items(&sandbox).len(), 3);
 }
 
 #[test]

@@ -423,3 +423,34 @@ fn a_running_server_answers_from_a_merge_at_once() {
     assert!(crate::mcp::text(&after).contains("Never acknowledge a message"), "{after}");
     assert!(client.close().success());
 }
+
+#[test]
+fn work_trees_and_clones_of_one_repository_are_one_project() {
+    let fixture = Fixture::fresh();
+    let (sandbox, project) = (&fixture.sandbox, fixture.project());
+    fs::remove_dir_all(project.join(".git")).unwrap();
+    let [tree, clone] = ["fix-it", "again"].map(|name| sandbox.path().join(name));
+    fs::create_dir(&clone).unwrap();
+    let git = crate::support::git;
+    for (folder, url) in
+        [(&project, "git@example.com:us/ledger.git"), (&clone, "https://example.com/us/ledger")]
+    {
+        git(folder, &["init", "-q"]);
+        git(folder, &["remote", "add", "origin", url]);
+    }
+    git(&project, &["commit", "-q", "--allow-empty", "-m", "first"]);
+    git(&project, &["worktree", "add", "-q", tree.to_str().unwrap(), "-b", "fix-it"]);
+    fixture.capture();
+    assert!(sandbox.ok(["review"]).contains(" in ledger, "));
+    sandbox.ok(["review", "merge", "--all"]);
+    sandbox.ok(["index"]);
+    for folder in [&project, &tree, &clone] {
+        let input = json!({
+            "session_id": "s-1", "transcript_path": "/x", "cwd": folder, "hook_event_name": "SessionStart",
+            "source": "startup",
+        });
+        let output = fixture.run("session-start", &input, &[]);
+        let printed: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert!(context(&printed).contains("3 of its 3 units bear on this project"), "{folder:?}: {printed}");
+    }
+}

@@ -60,6 +60,9 @@ pub struct ClaudeCode {
 }
 
 impl ClaudeCode {
+    /// The client's name.
+    pub const NAME: &'static str = "claude-code";
+
     /// Reads the client's folders, with `projects/` in each.
     pub fn new(folders: Vec<PathBuf>) -> Self {
         Self { folders }
@@ -68,7 +71,7 @@ impl ClaudeCode {
 
 impl TranscriptSource for ClaudeCode {
     fn name(&self) -> &'static str {
-        "claude-code"
+        Self::NAME
     }
 
     fn folders(&self) -> Vec<PathBuf> {

@@ -8,12 +8,13 @@ use std::fs::{self, File};
 use std::io::{self, Read as _};
 use std::path::Path;
 
-use knowledge::name::folder_name;
+use knowledge::text::one_line;
 use serde_json::Value;
 use transcript::{Error, Event, EventKind, FileStamp, LineCounts, ParsedTranscript, ToolInput};
 
 use crate::claude_code::{OWN_LEFT_OUT, ignore_of};
 use crate::codex::{Codex, command_of};
+use crate::project::project_name;
 use crate::record::{Message, MessageId, MessageKind, SessionFacts, ToolUse};
 use crate::source::{LineRead, ReaderContext, TranscriptHead, TranscriptSource as _};
 
@@ -21,14 +22,23 @@ use crate::source::{LineRead, ReaderContext, TranscriptHead, TranscriptSource as
 const OUTPUT_BYTES_MAX: usize = 4 << 10;
 const EDIT_BYTES_MAX: usize = 4 << 10;
 
+const PROJECT_CHARS_MAX: usize = 100;
+
 /// Reads a transcript as a conversation: up to its last line feed, and without the lines that are `known`.
 ///
 /// # Errors
 /// Those of [`transcript::read`].
 pub fn read_conversation(path: &Path, known: &dyn Fn(&str) -> bool) -> Result<ParsedTranscript, Error> {
-    if !Codex::is_rollout(path) {
-        return transcript::read(path, known);
-    }
+    let mut parsed = match Codex::is_rollout(path) {
+        true => read_codex(path, known)?,
+        false => transcript::read(path, known)?,
+    };
+    let name = parsed.conversation.cwd.as_deref().and_then(|cwd| project_name(Path::new(cwd)));
+    parsed.conversation.project = name.map(|name| one_line(&transcript::clean(&name), PROJECT_CHARS_MAX));
+    Ok(parsed)
+}
+
+fn read_codex(path: &Path, known: &dyn Fn(&str) -> bool) -> Result<ParsedTranscript, Error> {
     let failed = |source: io::Error| match source.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => Error::Missing { path: path.to_owned() },
         _ => Error::Unreadable { path: path.to_owned(), source },
@@ -43,7 +53,6 @@ pub fn read_conversation(path: &Path, known: &dyn Fn(&str) -> bool) -> Result<Pa
     // A subagent's id follows its caller's.
     conversation.session_id = head.session.rsplit('/').next().unwrap_or_default().to_owned();
     if !parsed.is_ignored {
-        conversation.project = head.cwd.as_deref().and_then(|cwd| folder_name(cwd).map(str::to_owned));
         conversation.cwd = head.cwd;
         conversation.started = conversation.events.iter().filter_map(|event| event.at).min();
         conversation.ended = conversation.events.iter().filter_map(|event| event.at).max();

@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use knowledge::name::{folder_name, repository_address};
 use transcript::{clean, read_text};
 
 const FILE_BYTES_MAX: u64 = 256 << 10;
@@ -44,6 +45,19 @@ impl Project {
     }
 }
 
+/// The name of the project that a folder is in: of its repository, whatever work tree or folder of it that is; outside of
+/// one, of the folder. It may hold a secret that its path or remote holds.
+pub fn project_name(cwd: &Path) -> Option<String> {
+    // A path of another machine says no more than its last folder.
+    let is_in_repository =
+        cwd.is_absolute() && cwd.ancestors().take(FOLDERS_MAX).any(|folder| folder.join(".git").exists());
+    let name = match is_in_repository {
+        true => name_of(&Project::as_named(cwd).key).to_owned(),
+        false => folder_name(&cwd.to_string_lossy())?.to_owned(),
+    };
+    (!name.is_empty()).then_some(name)
+}
+
 /// The branch that is checked out in a folder's work tree; `None` if there is none, or its name cannot be read.
 pub fn current_branch(folder: &Path) -> Option<String> {
     let top = folder.ancestors().take(FOLDERS_MAX).find(|folder| folder.join(".git").exists())?;
@@ -77,19 +91,11 @@ fn normal(path: &Path) -> PathBuf {
     fs::canonicalize(path).unwrap_or_else(|_| transcript::without_dots(path))
 }
 
-/// The address of the remote `origin` in a form that all protocols share: `host/owner/name`.
+/// The address of the remote `origin`, as all clones of the repository have it.
 fn remote_key(config: &str) -> Option<String> {
     let section = config.split("[remote \"origin\"]").nth(1)?;
     let mut lines = section.lines().skip(1).take_while(|line| !line.trim_start().starts_with('['));
-    let url = lines.find_map(|line| line.trim().strip_prefix("url")?.trim().strip_prefix('='))?.trim();
-    let (is_url, rest) = url.split_once("://").map_or((false, url), |(_, rest)| (true, rest));
-    let (host, path) = if is_url { rest.split_once('/')? } else { rest.split_once([':', '/'])? };
-    // Without the user, who may be a token.
-    let host = host.rsplit('@').next()?;
-    let host = if is_url { host.split(':').next()? } else { host };
-    let path = path.trim_matches('/').trim_end_matches(".git");
-    let is_address = !host.trim_matches('.').is_empty() && !path.is_empty();
-    is_address.then(|| format!("{}/{path}", host.to_lowercase()))
+    repository_address(lines.find_map(|line| line.trim().strip_prefix("url")?.trim().strip_prefix('='))?)
 }
 
 #[cfg(test)]
@@ -130,6 +136,12 @@ mod tests {
         assert_eq!(main.key, root.join("main/.git").to_string_lossy());
         assert_eq!((&side.key, &side.path), (&main.key, &root.join("side")));
         assert_eq!(name_of(&side.key), "main");
+        let name = |folder: &str| project_name(&root.join(folder));
+        let names = ["main/src/deep", "side", "gone", "shop/.worktrees/3"].map(name);
+        assert_eq!(
+            names.each_ref().map(Option::as_deref),
+            [Some("main"), Some("main"), Some("gone"), Some("shop")]
+        );
         assert_eq!(Project::of(&root.join("gone")).key, root.join("gone").to_string_lossy());
         for gone in ["/gone/shop/.worktrees/3", "/gone/shop/.claude/worktrees/us/fix"] {
             assert_eq!(Project::of(Path::new(gone)).key, "/gone/shop");

@@ -1,5 +1,7 @@
 //! Sessions: lists of them, one as a conversation, and those that are related.
 
+use std::collections::HashSet;
+
 use jiff::Timestamp;
 use llm::Usage;
 use rusqlite::{Connection, Row, params, params_from_iter};
@@ -71,6 +73,19 @@ impl Session {
     /// The name of its project: of the repository, also where it ran in a work tree of another name.
     pub fn project_name(&self) -> &str {
         project::name_of(&self.project)
+    }
+}
+
+impl Archive {
+    /// The folders in which sessions of a project ran, also those that are gone.
+    ///
+    /// # Errors
+    /// When the archive cannot be read.
+    pub fn folders_of_project(&self, project: &str) -> Result<HashSet<String>, Error> {
+        let connection = self.connection()?;
+        let mut statement =
+            connection.prepare_cached("SELECT DISTINCT cwd FROM sessions WHERE project = ?1")?;
+        Ok(statement.query_map([project], |row| row.get(0))?.collect::<Result<_, _>>()?)
     }
 }
 

@@ -235,7 +235,8 @@ impl Brain {
     /// the derived folder.
     ///
     /// # Errors
-    /// If `root` is a file or cannot be written, or has a symbolic link where something is to be written.
+    /// If `root` is a file or cannot be written, or has a symbolic link where something is to be written, or a
+    /// `brain.yaml` that is not valid.
     pub fn init(root: &Path) -> Result<Initialized, Error> {
         if root.exists() && !root.is_dir() {
             return Err(Error::NotAFolder { path: root.to_owned() });
@@ -244,6 +245,9 @@ impl Brain {
         let links = [UNITS_FOLDER, ".gitignore", DERIVED_FOLDER].map(|name| root.join(name));
         if let Some(path) = links.into_iter().find(|path| path.is_symlink()) {
             return Err(Error::Link { path });
+        }
+        if root.join(BRAIN_YAML).is_file() {
+            Self { root: root.to_owned(), manifest: None }.manifest()?;
         }
         fs::create_dir_all(root.join("domains"))
             .map_err(|source| Error::Write { path: root.to_owned(), source })?;
@@ -268,6 +272,20 @@ impl Brain {
         brain.create_if_missing("domains/.gitkeep", "", &mut written)?;
         brain.ignore_derived_folder(&mut written)?;
         Ok(Initialized { brain, written, notes })
+    }
+
+    /// Writes the default branch into a new `brain.yaml`, which names none.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn name_default_branch(&self, branch: &str) -> Result<(), Error> {
+        let path = self.root.join(BRAIN_YAML);
+        let line = serde_yaml::to_string(&BTreeMap::from([("default_branch", branch)]))
+            .map_err(|error| Error::Manifest { path: path.clone(), what: error.to_string() })?;
+        let append = fs::File::options().append(true).open(&path);
+        append
+            .and_then(|mut file| file.write_all(line.as_bytes()))
+            .map_err(|source| Error::Write { path, source })
     }
 
     /// The brain's folder.
@@ -608,6 +626,14 @@ mod tests {
         for path in ["../x", "/etc/hostname", "domains/../../x", "link.md"] {
             assert!(matches!(brain.read(path), Err(Error::Unsafe { .. })), "{path}");
         }
+    }
+
+    #[test]
+    fn a_folder_whose_settings_are_not_valid_is_not_made_a_brain() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join(BRAIN_YAML), "name: evil\n").unwrap();
+        assert!(matches!(Brain::init(folder.path()), Err(Error::Manifest { .. })));
+        assert!(!folder.path().join(UNITS_FOLDER).exists());
     }
 
     #[test]

@@ -56,6 +56,11 @@ impl NewBrain {
         let found = git::Repository::init(brain.root())?;
         let is_repository_new = matches!(found, Init::Created(_));
         let repository = found.into_repository();
+        if written.iter().any(|path| path == brain::BRAIN_YAML)
+            && let Some(branch) = repository.branch_to_name()?
+        {
+            brain.name_default_branch(&branch)?;
+        }
         let commit = repository.create_initial_commit(
             &own_files(&brain)?,
             "Begin the brain\n",
@@ -69,6 +74,12 @@ impl NewBrain {
         !self.written.is_empty() || self.is_repository_new || self.commit.is_some()
     }
 
+    /// The repository around the one that was created.
+    fn outer_repository(&self) -> Option<&Path> {
+        let mut around = self.brain.root().ancestors().skip(1);
+        around.find(|folder| folder.join(".git").exists()).filter(|_| self.is_repository_new)
+    }
+
     /// What was created, in lines for a person.
     pub(crate) fn describe(&self) -> String {
         let root = self.brain.root().display();
@@ -80,6 +91,13 @@ impl NewBrain {
             }
             _ => format!("adopted {root} as a brain\n"),
         };
+        if let Some(outer) = self.outer_repository() {
+            let place = self.brain.root().strip_prefix(outer).unwrap_or(self.brain.root()).display();
+            text.push_str(&format!(
+                "it lies in another repository, which does not take over its files: add /{place}/ to {}\n",
+                outer.join(".gitignore").display()
+            ));
+        }
         if !self.written.is_empty() && self.commit.is_none() {
             text.push_str(&format!("written, not committed: {}\n", self.written.join(", ")));
         }

@@ -32,8 +32,10 @@ impl Project {
         let root =
             folder.ancestors().find(|folder| folder.join(".git").exists()).unwrap_or(&folder).to_owned();
         let mut profile = Profile::default();
-        let folder_name = root.file_name().map(|name| name.to_string_lossy().into_owned());
-        for name in folder_name.into_iter().chain(remote_name(&root)) {
+        // The folder of a linked work tree, whose `.git` is a file, is named for what is done there.
+        let folder_name = root.file_name().filter(|_| !root.join(".git").is_file());
+        let folder_name = folder_name.map(|name| name.to_string_lossy().into_owned());
+        for name in folder_name.into_iter().chain(archive::project_name(&root)) {
             let name = normalize_name(&name);
             let words = name.split('-').filter(|word| word.len() >= 3 && !GENERIC.contains(word));
             profile.words.extend(words.map(str::to_owned));
@@ -89,30 +91,6 @@ fn read_manifests(profile: &mut Profile, root: &Path) {
     libraries.sort();
     libraries.dedup();
     profile.libraries = libraries.iter().map(|name| normalize_name(name)).take(LIBRARIES_MAX).collect();
-}
-
-/// The last part of the address of the remote `origin`.
-fn remote_name(root: &Path) -> Option<String> {
-    let git = root.join(".git");
-    let config = if git.is_dir() {
-        git.join("config")
-    } else {
-        // A work tree of another repository, or a submodule.
-        let link = read_start(&git)?;
-        let folder = root.join(link.trim().strip_prefix("gitdir:")?.trim());
-        match read_start(&folder.join("commondir")) {
-            Some(common) => folder.join(common.trim()).join("config"),
-            None => folder.join("config"),
-        }
-    };
-    let text = read_start(&config)?;
-    let section = text.split("[remote \"origin\"]").nth(1)?;
-    let lines = section.lines().skip(1).take_while(|line| !line.trim_start().starts_with('['));
-    let url = lines
-        .filter_map(|line| line.trim().strip_prefix("url"))
-        .find_map(|rest| rest.trim().strip_prefix('='))?;
-    let name = url.trim().trim_end_matches('/').rsplit(['/', ':']).next()?;
-    Some(name.trim_end_matches(".git").to_owned())
 }
 
 fn cargo_dependencies(text: &str) -> Vec<String> {
@@ -194,6 +172,12 @@ mod tests {
         let profile = detect(&[(".git/config", config)]);
         assert_eq!(list(&profile.names), ["pay-service", "shop-backend"]);
         assert_eq!(list(&profile.words), ["backend", "pay", "shop"]);
+        // A linked work tree.
+        let profile = detect(&[
+            (".git", "gitdir: ../shop/.git/worktrees/side\n"),
+            ("../shop/.git/worktrees/side/commondir", "../..\n"),
+        ]);
+        assert_eq!(list(&profile.names), ["shop"]);
     }
 
     #[test]

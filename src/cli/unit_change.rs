@@ -62,9 +62,19 @@ impl MergedUnits {
             Some(committed) if committed == text.as_bytes() => Ok(MergedUnit { path, unit, text }),
             Some(_) => Err(CliError::new(format!("{path} has changes that are not committed"))
                 .hint("commit them first, or go on with the file in your own editor")),
+            None if self.is_on_local_branch(&path)? => {
+                Err(CliError::new(format!("the remote has renamed or removed {path}, which you have edited"))
+                    .hint("commit your edit, then `git pull --no-rebase` in the brain joins both"))
+            }
             None => Err(CliError::new(format!("{path} is not committed yet"))
                 .hint("it is a file of yours: edit or delete it yourself")),
         }
+    }
+
+    /// Whether the default branch here has a file that it may not have at the remote.
+    fn is_on_local_branch(&self, path: &str) -> Result<bool, CliError> {
+        let local = self.repository.default_branch()?.local;
+        Ok(local.map(|local| self.repository.read_at(local, path)).transpose()?.flatten().is_some())
     }
 
     /// The ids of the units that have a relation to one of these.

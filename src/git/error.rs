@@ -24,7 +24,7 @@ pub enum Error {
     #[error("branch {branch} has no commit yet")]
     Unborn { branch: String },
     /// None of the rules of [`crate::Repository::default_branch`] found a branch.
-    #[error("found no default branch in {path}")]
+    #[error("it is unclear which branch of {path} is the brain's: none is named main or master")]
     NoDefaultBranch { path: PathBuf },
     /// The local branch does not exist.
     #[error("there is no branch {branch}")]
@@ -123,7 +123,7 @@ impl Error {
             }
             Self::NotTrusted { .. } => Some("run that command only if you trust the owner of the repository"),
             Self::Unborn { .. } => Some("make the first commit in the brain, then try again"),
-            Self::NoDefaultBranch { .. } => Some("name the brain's main branch in brain.yaml"),
+            Self::NoDefaultBranch { .. } => Some("name it in brain.yaml: `default_branch: NAME`"),
             Self::BranchTaken { .. } => Some("rename or delete that branch, then try again"),
             Self::InvalidRemote { .. } => {
                 Some("give a URL such as https://github.com/me/brain.git or git@github.com:me/brain.git")

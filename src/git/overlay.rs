@@ -11,6 +11,7 @@ use crate::references::reference_name;
 use crate::repository::{Branch, Repository, common_ancestor, entry, files_beyond, read_blob, tip, tree_of};
 use crate::review_snapshot::has_same_lines;
 use crate::types::CommitId;
+use crate::whereabouts::{Since, Wanted};
 use crate::work_tree::{self, WorkTreeFile};
 
 /// The files that replace those of the work tree, at one moment.
@@ -75,12 +76,12 @@ impl Repository {
     pub fn overlay(&self) -> Result<Option<Overlay>, Error> {
         let git = self.git()?;
         let default = self.default_branch_of(&git)?;
-        let head = tip(&git, "HEAD")?;
+        let head_commit = tip(&git, "HEAD")?;
         let (commit, other) = self.reviewed_tip(&git, &default)?;
-        if head == Some(commit) && other.is_none() {
+        if head_commit == Some(commit) && other.is_none() {
             return Ok(None);
         }
-        let head = head.map(|head| tree_of(&git, head)).transpose()?;
+        let head = head_commit.map(|head| tree_of(&git, head)).transpose()?;
         let tree = tree_of(&git, commit)?;
         let mut wanted: BTreeMap<String, Option<ObjectId>> = BTreeMap::new();
         for path in differing(head.as_ref(), &tree)? {
@@ -97,16 +98,26 @@ impl Repository {
             }
         }
         let mut files = BTreeMap::new();
+        let mut since = Since::default();
+        let mut edited_elsewhere = BTreeSet::new();
         for (path, id) in wanted {
             let checked_out = head.as_ref().map(|head| blob_at(head, &path)).transpose()?.flatten();
-            if checked_out != id && self.is_unedited(&git, &path, checked_out)? {
+            if checked_out == id {
+                continue;
+            }
+            if self.is_unedited(&git, &path, checked_out)? {
                 let size = |id: ObjectId| {
                     git.find_header(id).during(|| format!("read {path}")).map(|found| found.size())
                 };
                 let blob = id.map(|id| size(id).map(|size| Blob { id, size })).transpose()?;
                 files.insert(path, blob);
+            } else if let (Some(before), None, Some(base)) = (checked_out, id, head_commit) {
+                // An edit of a file that was renamed meanwhile stands for the renamed one.
+                let wanted = Wanted { path: &path, id: before, commit: base };
+                edited_elsewhere.extend(since.renamed(&git, base, commit, &wanted)?.map(|file| file.path));
             }
         }
+        files.retain(|path, _| !edited_elsewhere.contains(path));
         Ok(Some(Overlay { commit, files, git: git.clone().into_sync() }))
     }
 

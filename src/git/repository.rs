@@ -146,9 +146,7 @@ impl Repository {
 
     /// Finds the branch into which knowledge is merged: the one set by
     /// [`with_default_branch`](Self::with_default_branch); else that of the remote's `HEAD`; else `main`; else
-    /// `master`; else the one checked out; else the only one. It is never one of nugget's branches.
-    ///
-    /// If one of the first four exists, it does not matter what is checked out.
+    /// `master`; else the only one. It is never one of nugget's branches, and does not depend on what is checked out.
     ///
     /// # Errors
     /// [`Error::Unborn`] when the branch has no commit, [`Error::NoDefaultBranch`] when none is found.
@@ -160,23 +158,27 @@ impl Repository {
         if let Some(name) = &self.preferred {
             return branch(git, name)?.ok_or_else(|| Error::Unborn { branch: name.clone() });
         }
-        let remote_head = remote_head(git, &remote_name(git))?;
-        for name in remote_head.as_deref().into_iter().chain(["main", "master"]) {
-            if let Some(branch) = branch(git, name)? {
-                return Ok(branch);
-            }
-        }
-        let head = git.head_name().during(|| "read HEAD".to_owned())?;
-        let checked_out = head.and_then(|name| name.shorten().to_str().ok().map(str::to_owned));
-        if let Some(name) = checked_out.filter(|name| !name.starts_with(BRANCH_PREFIX)) {
-            return branch(git, &name)?.ok_or(Error::Unborn { branch: name });
+        if let Some(known) = known_branch(git)? {
+            return Ok(known);
         }
         let mut others = branches(git, "refs/heads/")?;
         others.retain(|(name, _)| !name.starts_with(BRANCH_PREFIX));
-        match others.as_slice() {
-            [(name, _)] => branch(git, name)?.ok_or_else(|| Error::Unborn { branch: name.clone() }),
+        match (others.as_slice(), checked_out(git)?) {
+            ([(name, _)], _) => branch(git, name)?.ok_or_else(|| Error::Unborn { branch: name.clone() }),
+            ([], Some(branch)) => Err(Error::Unborn { branch }),
             _ => Err(Error::NoDefaultBranch { path: self.root.clone() }),
         }
+    }
+
+    /// The branch that is checked out, where the brain's settings have to name it: no rule of
+    /// [`default_branch`](Self::default_branch) would choose it among others. `None` if they need not, or none is.
+    ///
+    /// # Errors
+    /// When git's references cannot be read.
+    pub fn branch_to_name(&self) -> Result<Option<String>, Error> {
+        let git = self.git()?;
+        let checked_out = checked_out(&git)?.filter(|name| !["main", "master"].contains(&name.as_str()));
+        Ok(if known_branch(&git)?.is_some() { None } else { checked_out })
     }
 
     /// The sorted paths of all files of a commit below a folder (`""` for all). Names that are not UTF-8 are left
@@ -357,6 +359,24 @@ pub(crate) fn remote_head(git: &gix::Repository, remote: &str) -> Result<Option<
         let target = head.target().try_name()?.as_bstr().to_str().ok()?.to_owned();
         Some(target.strip_prefix(&prefix)?.to_owned())
     }))
+}
+
+/// The branch that its name makes the default one.
+fn known_branch(git: &gix::Repository) -> Result<Option<Branch>, Error> {
+    let remote_head = remote_head(git, &remote_name(git))?;
+    for name in remote_head.as_deref().into_iter().chain(["main", "master"]) {
+        if let Some(branch) = branch(git, name)? {
+            return Ok(Some(branch));
+        }
+    }
+    Ok(None)
+}
+
+/// The branch that is checked out, unless it is one of nugget's.
+fn checked_out(git: &gix::Repository) -> Result<Option<String>, Error> {
+    let head = git.head_name().during(|| "read HEAD".to_owned())?;
+    let name = head.and_then(|name| name.shorten().to_str().ok().map(str::to_owned));
+    Ok(name.filter(|name| !name.starts_with(BRANCH_PREFIX)))
 }
 
 fn branch(git: &gix::Repository, name: &str) -> Result<Option<Branch>, Error> {

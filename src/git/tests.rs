@@ -679,7 +679,8 @@ fn the_default_branch_does_not_depend_on_what_is_checked_out() {
     git(&root, &["branch", "-q", "-m", "main", "master"]);
     assert_eq!(name().unwrap(), "master");
     git(&root, &["branch", "-q", "-m", "master", "other"]);
-    assert_eq!(name().unwrap(), "feature");
+    assert!(matches!(name(), Err(Error::NoDefaultBranch { .. })));
+    assert_eq!(repository.branch_to_name().unwrap().as_deref(), Some("feature"));
     git(&root, &["checkout", "-q", "-b", "nugget/review"]);
     assert!(matches!(name(), Err(Error::NoDefaultBranch { .. })));
     git(&root, &["branch", "-q", "-D", "other"]);
@@ -692,6 +693,25 @@ fn the_default_branch_does_not_depend_on_what_is_checked_out() {
     let branch = repository.default_branch().unwrap();
     assert_eq!((branch.name.as_str(), Some(branch.tip)), ("live", branch.remote));
     assert_eq!(branch.local.unwrap().to_string(), git(&root, &["rev-parse", "feature"]));
+}
+
+#[test]
+fn an_edit_of_a_file_that_was_renamed_meanwhile_stands_for_it() {
+    let sandbox = Sandbox::new();
+    let root = sandbox.repository("brain");
+    write(&root, "domains/a.md", "a\n");
+    write(&root, "domains/b.md", "b\n");
+    commit_all(&root, "two");
+    git(&root, &["checkout", "-q", "-b", "theirs"]);
+    git(&root, &["mv", "domains/a.md", "domains/c.md"]);
+    git(&root, &["mv", "domains/b.md", "domains/d.md"]);
+    commit_all(&root, "renamed");
+    git(&root, &["checkout", "-q", "main"]);
+    git(&root, &["update-ref", "refs/remotes/origin/main", "theirs"]);
+    write(&root, "domains/a.md", "a\nmine\n");
+    let overlay = Repository::open(&root).unwrap().overlay().unwrap().unwrap();
+    let files: Vec<_> = overlay.files().map(|(path, blob)| (path, blob.is_some())).collect();
+    assert_eq!(files, [("domains/b.md", false), ("domains/d.md", true)]);
 }
 
 #[test]

@@ -17,6 +17,7 @@ use crate::wikilink::target_id;
 /// The largest front matter that is parsed, in bytes. A person's has a few hundred; the limit stops a file that is
 /// made to exhaust a YAML parser.
 pub const FRONT_MATTER_BYTES_MAX: usize = 64 * 1024;
+const SHA256_DIGITS: usize = 64;
 
 /// A file: its exact text and the position of its front matter.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -440,11 +441,21 @@ impl Keys<'_> {
                         scalar(value).map(|text| Some(text::one_line(&text, 1000))).ok_or_else(wrong)
                     }
                 };
+                let address = |text: String| name::repository_address(&text).unwrap_or(text);
+                let digest = text("sha256")?.map(|digest| digest.to_ascii_lowercase());
+                let is_digest = |text: &String| {
+                    text.len() == SHA256_DIGITS && text.bytes().all(|digit| digit.is_ascii_hexdigit())
+                };
+                if digest.as_ref().is_some_and(|digest| !is_digest(digest)) {
+                    return Err(
+                        self.wrong("scope", "a list of places whose `sha256` has 64 hexadecimal digits")
+                    );
+                }
                 let scope = Scope {
-                    repository: text("repository")?,
+                    repository: text("repository")?.map(address),
                     path: text("path")?.map(|path| scope_path(&path)),
                     symbol: text("symbol")?,
-                    sha256: text("sha256")?.map(|digest| digest.to_ascii_lowercase()),
+                    sha256: digest,
                     command: text("command")?,
                     error: text("error")?,
                 };
@@ -771,14 +782,16 @@ mod tests {
         check("---\ntype: bug\n\ncreated: yesterday\n---\n", 4, "a date like");
         check("---\ntype: bug\nrelated: 3\n---\n", 3, "a list of");
         check("---\ntype: bug\nscope:\n- {}\n---\n", 3, "a list of paths");
+        check("---\ntype: bug\nscope:\n- path: a\n  sha256: zzz\n---\n", 3, "64 hexadecimal digits");
         check("---\ntype: bug\nenforce: always\n---\n", 3, "`hold` or `tell`");
     }
 
     #[test]
     fn a_unit_says_where_it_bears_and_how_long() {
-        let front = "type: constraint\nscope:\n- ./src/auth/\n- path: src\\pay.rs\n  symbol: charge\n  sha256: AB01\n  \
-                     repository: github.com/acme/shop\n- command: cargo publish\nalternatives: [Redis, files]\n\
+        let front = "type: constraint\nscope:\n- ./src/auth/\n- path: src\\pay.rs\n  symbol: charge\n  sha256: DIGEST\n  \
+                     repository: https://github.com/acme/shop.git\n- command: cargo publish\nalternatives: [Redis, files]\n\
                      stale_after: 2027-01-01\nenforce: hold\n";
+        let front = front.replace("DIGEST", &"AB01".repeat(16));
         let raw = format!("---\n{front}---\n\nbody\n");
         let mut document = Document::parse(raw.as_str()).unwrap();
         let unit = document.unit("x.md").unwrap();
@@ -788,7 +801,7 @@ mod tests {
             Scope {
                 path: text("src/pay.rs"),
                 symbol: text("charge"),
-                sha256: text("ab01"),
+                sha256: Some("ab01".repeat(16)),
                 repository: text("github.com/acme/shop"),
                 ..Scope::default()
             },

@@ -233,6 +233,19 @@ pub fn folder_name(path: &str) -> Option<&str> {
     path.rsplit(|c| c == '/' || (is_windows && c == '\\')).find(|part| !part.is_empty())
 }
 
+/// The address of a repository in a form that all protocols share, `host/owner/name`: without protocol, user, who may be a
+/// token, port and `.git`. `None` for a path.
+pub fn repository_address(url: &str) -> Option<String> {
+    let url = url.trim();
+    let (is_url, rest) = url.split_once("://").map_or((false, url), |(_, rest)| (true, rest));
+    let (host, path) = if is_url { rest.split_once('/')? } else { rest.split_once([':', '/'])? };
+    let host = host.rsplit('@').next()?;
+    let host = if is_url { host.split(':').next()? } else { host };
+    let path = path.trim_matches('/').trim_end_matches(".git");
+    let is_address = !host.trim_matches('.').is_empty() && !path.is_empty();
+    is_address.then(|| format!("{}/{path}", host.to_lowercase()))
+}
+
 /// The name of a markdown file without its ending: `worker-pools` for `domains/coding/patterns/worker-pools.md`.
 pub fn file_stem(path: &str) -> &str {
     let name = path.rsplit('/').next().unwrap_or(path);

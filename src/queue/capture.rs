@@ -6,7 +6,6 @@ use std::str::FromStr;
 
 use jiff::Timestamp;
 use knowledge::SessionId;
-use knowledge::name::folder_name;
 use serde::{Deserialize, Serialize};
 
 use crate::Error;
@@ -243,14 +242,6 @@ pub struct Capture {
     pub finished: Option<Timestamp>,
     /// When a retrying capture is attempted next.
     pub next_attempt: Option<Timestamp>,
-}
-
-impl Capture {
-    /// The name of the folder that the session was started in.
-    pub fn project(&self) -> Option<String> {
-        let cwd = self.cwd.as_deref()?.to_string_lossy();
-        folder_name(&cwd).map(str::to_owned)
-    }
 }
 
 /// A capture that a stage has claimed.

@@ -355,6 +355,20 @@ impl Queue {
         self.checkpoint()
     }
 
+    /// Deletes the records of all captures that have ended, and what was decided and rejected in reviews: the brain that
+    /// they made is gone, and their sessions can be captured again into another one. Returns how many captures there were.
+    ///
+    /// # Errors
+    /// When the queue cannot be written.
+    pub fn forget_ended(&self) -> Result<usize, Error> {
+        let forgotten = self.write(|transaction| {
+            transaction.execute_batch("DELETE FROM decisions; DELETE FROM rejected;")?;
+            Ok(transaction.execute("DELETE FROM captures WHERE outcome IS NOT NULL", [])?)
+        })?;
+        self.checkpoint()?;
+        Ok(forgotten)
+    }
+
     /// When the last record of a session that a unit comes from was deleted, and which session it was.
     ///
     /// # Errors

@@ -13,6 +13,9 @@ use crate::{Error, schema};
 const BUSY_TIMEOUT: Duration = Duration::from_millis(20);
 /// The most unit names that are returned.
 const NAMES_MAX: usize = 2_000;
+/// Of how many folders, those of the latest captures, it is asked whether they belong to the project: each costs a few
+/// looks at the disk.
+const FOLDERS_MAX: usize = 500;
 
 /// A branch that captures made.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,13 +58,14 @@ pub struct SessionSummary {
 /// Reads the summary without changing the queue; `None` if there is no queue or it has another version.
 ///
 /// Captures that died before `since` are not counted. A branch may wait if its pull request is open, or if it has none
-/// and is one of `present`. What is put off until after `now` does not wait.
+/// and is one of `present`. What is put off until after `now` does not wait. `is_here` says of a session's folder whether
+/// it belongs to the project.
 ///
 /// # Errors
 /// When the queue cannot be read.
 pub fn read_session_summary(
     path: &Path,
-    project: &Path,
+    is_here: &dyn Fn(&Path) -> bool,
     since: Timestamp,
     now: Timestamp,
     present: &HashSet<String>,
@@ -76,7 +80,7 @@ pub fn read_session_summary(
     if !schema::is_current(&connection).map_err(failed)? {
         return Ok(None);
     }
-    let project = project.to_string_lossy();
+    let folders = folders_here(&connection, is_here)?;
     let dead = "SELECT count(*) FROM captures WHERE outcome = 'dead' AND finished_ms >= ?1";
     let dead: i64 = connection.query_row(dead, [since.as_millisecond()], |row| row.get(0))?;
     let mut summary = SessionSummary { dead: dead.unsigned_abs(), ..SessionSummary::default() };
@@ -88,7 +92,7 @@ pub fn read_session_summary(
              (SELECT branch FROM captures WHERE {made} AND {IS_IN_PROJECT} ORDER BY id DESC LIMIT 1))
          ORDER BY id DESC"
     ))?;
-    let rows = statement.query_map(params![project], read_branch)?;
+    let rows = statement.query_map(params![folders], read_branch)?;
     summary.branches = one_of_each_branch(rows.collect::<Result<_, _>>()?, present);
     for branch in &mut summary.branches {
         read_decisions(&connection, branch, now)?;
@@ -100,7 +104,7 @@ pub fn read_session_summary(
     let mut statement = connection.prepare(&format!(
         "SELECT name FROM names JOIN captures ON captures.id = capture_id WHERE {IS_IN_PROJECT} ORDER BY capture_id DESC LIMIT ?2"
     ))?;
-    let rows = statement.query_map(params![project, NAMES_MAX as i64], |row| row.get(0))?;
+    let rows = statement.query_map(params![folders, NAMES_MAX as i64], |row| row.get(0))?;
     summary.units = rows.collect::<Result<_, _>>()?;
     let mut statement = connection.prepare(
         "SELECT unit, count(DISTINCT capture_id) FROM evidence GROUP BY unit HAVING count(DISTINCT capture_id) > 1",
@@ -110,8 +114,19 @@ pub fn read_session_summary(
     Ok(Some(summary))
 }
 
-/// Whether a capture's session worked in the project or below it.
-const IS_IN_PROJECT: &str = "(cwd IS NOT NULL AND (cwd = ?1 OR substr(cwd, 1, length(?1) + 1) = ?1 || '/'))";
+/// Whether a capture's session worked in one of the project's folders.
+const IS_IN_PROJECT: &str = "(cwd IS NOT NULL AND cwd IN (SELECT value FROM json_each(?1)))";
+
+/// The folders of the project in which sessions worked, as a JSON array.
+fn folders_here(connection: &Connection, is_here: &dyn Fn(&Path) -> bool) -> rusqlite::Result<String> {
+    let mut statement = connection.prepare(
+        "SELECT cwd FROM captures WHERE cwd IS NOT NULL GROUP BY cwd ORDER BY max(id) DESC LIMIT ?1",
+    )?;
+    let rows = statement.query_map([FOLDERS_MAX as i64], |row| row.get::<_, String>(0))?;
+    let mut folders = rows.collect::<Result<Vec<_>, _>>()?;
+    folders.retain(|folder| is_here(Path::new(folder)));
+    Ok(serde_json::Value::from(folders).to_string())
+}
 
 /// The branches of captures that may wait, and the newest of the project: a session that has grown, or two that were
 /// put on one branch, have several captures.
@@ -202,7 +217,7 @@ mod tests {
         let path = folder.path().join("queue.db");
         let now: Timestamp = "2026-11-20T12:00:00Z".parse().unwrap();
         let present = HashSet::from(["nugget/2".to_owned(), "nugget/other".to_owned()]);
-        assert_eq!(read_session_summary(&path, Path::new("/p"), now, now, &present).unwrap(), None);
+        assert_eq!(read_session_summary(&path, &|_| true, now, now, &present).unwrap(), None);
         let queue = Queue::open(&path).unwrap();
         let folders = ["/p/shop/src", "/p/shop/src", "/p/shopping", "/p/shopping", "/p/shop"];
         for (number, cwd) in folders.into_iter().enumerate() {
@@ -226,7 +241,8 @@ mod tests {
             };
             queue.finish(&claim, &finish, now).unwrap();
         }
-        let summary = super::read_session_summary(&path, Path::new("/p/shop"), now, now, &present);
+        let is_here = |folder: &Path| folder.starts_with("/p/shop");
+        let summary = read_session_summary(&path, &is_here, now, now, &present);
         let summary = summary.unwrap().unwrap();
         let branches: Vec<_> = summary
             .branches

@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use rusqlite::{OptionalExtension as _, Transaction, TransactionBehavior, params};
 
 use crate::Error;
-use crate::capture::{Announcement, ORIGIN_SWEEP};
+use crate::capture::{Announcement, ORIGIN_HOOK, ORIGIN_SWEEP};
 use crate::rows::{Added, insert};
 use crate::schema::{self, BusyTimeout};
 use crate::store::{Queue, timestamp};
@@ -63,6 +63,8 @@ pub struct KnownTranscripts {
     waiting: HashSet<String>,
     /// Sessions and transcripts of captures that died before they read the transcript.
     unread: HashSet<String>,
+    /// The transcripts that the client's hook has announced.
+    pub announced: Vec<PathBuf>,
     /// Captures that sweeps added within a [`SWEEP_CAP_SPAN`] of now.
     pub swept_today: u32,
     /// Sessions that ended before this time are not captured; `None` until the first sweep sets it.
@@ -143,6 +145,10 @@ impl Queue {
                 set.insert(row.get(1)?);
             }
         }
+        let mut statement =
+            transaction.prepare_cached("SELECT DISTINCT transcript FROM captures WHERE origin = ?1")?;
+        let announced = statement.query_map([ORIGIN_HOOK], |row| row.get::<_, String>(0))?;
+        known.announced = announced.map(|path| path.map(PathBuf::from)).collect::<Result<_, _>>()?;
         let mut statement = transaction.prepare_cached(
             "SELECT s.transcript, s.size, s.modified_ms, s.passed_over, c.id IS NOT NULL, c.outcome
              FROM seen AS s LEFT JOIN captures AS c ON c.id = s.capture_id",

@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use brain::StatePaths;
+use queue::Queue;
 use serde_json::json;
 
 use crate::context::Context;
@@ -72,6 +74,7 @@ impl InitArgs {
             None => None,
         };
         let created = NewBrain::create(&root)?;
+        let forgotten = forget_former_brain(&created)?;
         let remote_added = match url {
             Some(url) => created.repository.add_remote("origin", url)?,
             None => false,
@@ -102,6 +105,7 @@ impl InitArgs {
                 "written": created.written,
                 "repository_created": created.is_repository_new,
                 "first_commit": created.commit.map(|commit| commit.to_string()),
+                "captures_forgotten": forgotten,
                 "remote_added": remote_added,
                 "github": github.as_ref().map(|github| json!({
                     "repository": github.repository.slug.to_string(),
@@ -128,6 +132,12 @@ impl InitArgs {
         } else if !is_changed {
             text.push_str(&format!("{} is already a brain; nothing was changed\n", brain.root().display()));
         }
+        if forgotten > 0 {
+            text.push_str(&format!(
+                "forgot {} of a brain that was here before: their sessions can be captured again\n",
+                counted(forgotten as u64, "capture")
+            ));
+        }
         if let Some(github) = &github {
             text.push_str(&github.describe(self.public));
         }
@@ -145,4 +155,14 @@ impl InitArgs {
         output::print(&text)?;
         Ok(code)
     }
+}
+
+/// Forgets what is known of another brain's captures, whose folder was deleted: else its sessions would count as captured
+/// for ever. Returns how many there were.
+fn forget_former_brain(created: &NewBrain) -> Result<usize, CliError> {
+    let queue = StatePaths::for_brain(created.brain.root()).queue();
+    if !created.is_repository_new || !queue.is_file() {
+        return Ok(0);
+    }
+    Ok(Queue::open(&queue)?.forget_ended()?)
 }

@@ -307,7 +307,7 @@ impl Review {
     /// Prints what was done.
     fn finish(&self, verb: &str, reviewed: Reviewed, as_json: bool) -> Result<ExitCode, CliError> {
         let left = self.items(false)?.len();
-        let Reviewed { decided, left: not_merged, finished, notes } = &reviewed;
+        let Reviewed { decided, left: not_merged, finished, notes, merged_into } = &reviewed;
         if as_json {
             output::print_json(&json!({
                 "decision": verb,
@@ -320,6 +320,7 @@ impl Review {
                     "branch": finished.branch, "pull_request": finished.pull, "left": finished.left,
                 })).collect::<Vec<_>>(),
                 "notes": notes,
+                "merged_into": merged_into,
                 "waiting": left,
             }))?;
         } else {

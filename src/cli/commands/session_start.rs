@@ -123,7 +123,14 @@ fn greeting(
     let prompts = prompts.as_deref();
     let catalog = opening.join().ok().and_then(Result::ok);
     let (unmerged, has_all) = checking.join().ok().flatten().unwrap_or_default();
-    let summary = queue::read_session_summary(&places.queue(), &project.root, since, now, &unmerged);
+    let folders = archived_folders(config, &code).unwrap_or_default();
+    // Work trees and clones of one repository are one project.
+    let is_here = |cwd: &Path| {
+        cwd.starts_with(&project.root)
+            || folders.contains(&*cwd.to_string_lossy())
+            || ::archive::Project::of(cwd).key == code.project_key()
+    };
+    let summary = queue::read_session_summary(&places.queue(), &is_here, since, now, &unmerged);
     let summary = summary.ok().flatten().unwrap_or_default();
     let rank = |catalog| rank_units(&catalog, &project, &code, &summary, prompts, now).ok();
     let ranked = catalog.and_then(rank).unwrap_or_default();
@@ -233,6 +240,14 @@ fn recall_memories(
         None => for_start(&archive, project, current_branch(folder).as_deref(), MEMORIES_MAX, now),
     };
     Some(memories::recall::render(&found.ok()?, room, tokens_max))
+}
+
+/// The folders of the project's sessions that are archived: a work tree may be gone, and no longer say whose it was.
+fn archived_folders(config: &Config, code: &CodeContext) -> Option<HashSet<String>> {
+    if !archive::is_enabled(config) {
+        return None;
+    }
+    archive::open_archive().ok().flatten()?.folders_of_project(code.project_key()).ok()
 }
 
 /// Finds nugget's local branches that are not merged on a thread of its own, and whether these are all.

@@ -1,5 +1,6 @@
 //! Claims of several servers: leases, take-overs, fences, and what each brain gets.
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
@@ -151,7 +152,7 @@ fn a_hand_over_sent_again_is_the_same_capture() {
     assert_eq!((again.id, again.is_new), (first.id, false));
     let capture = test.ledger.capture(first.id).unwrap().unwrap();
     assert_eq!((capture.state, capture.stage), (State::Queued, Stage::Extraction));
-    assert_eq!(capture.project().as_deref(), Some("payments"));
+    assert_eq!(capture.cwd.as_deref(), Some(Path::new("payments")));
     assert!(test.ledger.is_taken(first.id + 1, "a").unwrap());
 
     let copy = accept_lines(&test.ledger, "s", 2, &lines(&["b", "a"]));

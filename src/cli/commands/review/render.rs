@@ -2,6 +2,7 @@
 
 use actors::review::{Action, Item, NotMerged, Reviewed};
 use jiff::Timestamp;
+use knowledge::unit::is_hidden;
 use knowledge::{Document, Enforce, Relation, Scope, Unit, text};
 use queue::EvidenceLine;
 use ratatui::style::{Color, Style};
@@ -29,9 +30,9 @@ pub(super) fn action_word(action: Action) -> &'static str {
     }
 }
 
-/// The name of the folder that the session worked in.
+/// The name of the project that the session worked in.
 pub(super) fn project(item: &Item) -> Option<String> {
-    let name = item.capture.as_ref()?.project()?;
+    let name = archive::project_name(item.capture.as_ref()?.cwd.as_deref()?)?;
     Some(text::one_line(&name, 40))
 }
 
@@ -57,14 +58,25 @@ pub(super) fn remarks(item: &Item, now: Timestamp) -> Vec<String> {
             remarks.push("changes a unit that you have".to_owned())
         }
         Action::Completes => remarks.push("adds to a unit that you have".to_owned()),
-        Action::Retires => remarks.push("marks a unit that you have as replaced".to_owned()),
+        Action::Retires => {
+            let status = item.unit.as_ref().and_then(|unit| unit.status.as_deref());
+            remarks.push(match status.filter(|status| is_hidden(status)) {
+                Some(_) => "archives a unit that you have".to_owned(),
+                None => "marks a unit that you have as replaced".to_owned(),
+            });
+        }
         Action::Removes => remarks.push("removes this unit".to_owned()),
     }
     if !item.replaces.is_empty() {
         remarks.push(format!("replaces {}", safe(&item.replaces.join(", "))));
     }
-    if item.action != Action::Removes {
-        remarks.extend(item.removes().map(|path| format!("removes {}", safe(path))));
+    let others = item.removes().filter(|path| *path != item.path);
+    remarks.extend(others.map(|path| format!("removes {}", safe(path))));
+    if item.is_edit() {
+        remarks.extend(item.also_changes().map(|path| format!("changes {} with it", safe(path))));
+    }
+    if let Some(why) = item.problem() {
+        remarks.push(format!("it is no unit: {}: `edit` puts that right", safe(&why)));
     }
     if let Some(path) = &item.moved_to {
         remarks.push(format!("your main branch has renamed it: {}", safe(path)));
@@ -131,7 +143,7 @@ pub(super) fn list(items: &[Item], put_off: usize, now: Timestamp) -> String {
 fn decisions(items: &[Item], last: usize) -> String {
     let can_merge = |item: &Item| {
         let is_changed_removal = item.action == Action::Removes && item.has_conflict;
-        !item.is_gone && !item.is_taken && !is_changed_removal
+        !item.is_gone && !item.is_taken && !is_changed_removal && item.problem().is_none()
     };
     let mergeable = (1..).zip(items).filter(|(_, item)| can_merge(item)).take(2);
     let mergeable: Vec<String> = mergeable.map(|(number, _): (usize, _)| number.to_string()).collect();
@@ -298,6 +310,10 @@ pub(super) fn reviewed_lines(verb: &str, reviewed: &Reviewed) -> String {
         let verb = if is_removed { "removed" } else { verb };
         text.push_str(&format!("{verb}: {}\n", safe(item.title())));
     }
+    // Where the branch has its usual name, there is nothing to wonder about.
+    if let Some(branch) = reviewed.merged_into.as_deref().filter(|name| !["main", "master"].contains(name)) {
+        text.push_str(&format!("into: branch {}\n", safe(branch)));
+    }
     let left: Vec<_> = reviewed
         .left
         .iter()
@@ -349,6 +365,13 @@ pub(super) fn describe_not_merged(item: &Item, why: &NotMerged) -> (String, Stri
             "your main branch has changed the same lines".to_owned(),
             format!("nugget review edit {id} shows both; nothing was changed"),
         ),
+        NotMerged::Moved => (
+            "your main branch got new commits at the same moment".to_owned(),
+            "nothing was changed; merge again".to_owned(),
+        ),
+        NotMerged::NotAUnit(why) => {
+            (format!("it is no unit: {why}"), format!("put that right: nugget review edit {id}"))
+        }
         NotMerged::Refused(refusal) => {
             (refusal.to_string(), "nothing was changed; put that right, then merge again".to_owned())
         }

@@ -283,7 +283,8 @@ impl Status {
         let head = ["ID", "AGE", "STATE", "SESSION", "PROJECT", "RESULT"];
         let mut rows = vec![head.map(|name| Part::styled(name, DIM)).to_vec()];
         rows.extend(self.captures.iter().map(|capture| {
-            let project = safe(&capture.project().unwrap_or_else(|| "-".to_owned()));
+            let project = capture.cwd.as_deref().and_then(archive::project_name);
+            let project = safe(project.as_deref().unwrap_or("-"));
             vec![
                 Part::raw(capture.id.to_string()),
                 Part::raw(output::age(capture.added, self.now)),
