@@ -139,7 +139,7 @@ pub fn written_tag(text: &str) -> String {
 /// A text with its accented letters in the composed form that people type: the names of files from a Mac may have the other
 /// one, which looks the same.
 pub fn nfc(text: &str) -> String {
-    text.nfc().collect()
+    if text.is_ascii() { text.to_owned() } else { text.nfc().collect() }
 }
 
 /// The path of the file that has an id, of all that claim it. Takes pairs of id and path.
