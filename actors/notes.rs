@@ -303,22 +303,38 @@ impl NoteStore {
     /// The notes at a commit. Reads the files that differ from those that were read last.
     fn read(&self, repository: &Repository, commit: CommitId) -> Result<Notebook, git::Error> {
         let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
-        let take = |notebook: &mut Notebook, path: &str| {
-            match repository.read_at(commit, path).map(|bytes| bytes.map(String::from_utf8)) {
-                Ok(None) => notebook.refresh(path, None),
-                Ok(Some(Ok(text))) => notebook.refresh(path, Some(text)),
-                Ok(Some(Err(_))) | Err(git::Error::TooLarge { .. }) => notebook.reserve(path),
-                Err(error) => return Err(error),
+        let keep = |notebook: &mut Notebook, path: &str, content: Option<Vec<u8>>| {
+            if is_unit(path) {
+                match content.map(String::from_utf8) {
+                    Some(Ok(text)) => notebook.refresh(path, Some(text)),
+                    // Too large, or no text.
+                    _ => notebook.reserve(path),
+                }
             }
-            Ok(())
         };
-        let (mut notebook, paths) = match read.take() {
-            Some((known, notebook)) if known == commit => (notebook, Vec::new()),
-            Some((known, notebook)) => (notebook, repository.paths_between(known, commit, UNITS_FOLDER)?),
-            None => (Notebook::default(), repository.paths_under(commit, UNITS_FOLDER)?),
-        };
-        for path in paths.iter().filter(|path| is_unit(path)) {
-            take(&mut notebook, path)?;
+        let mut notebook;
+        match read.take() {
+            None => {
+                notebook = Notebook::default();
+                repository.read_under(commit, UNITS_FOLDER, |path, content| {
+                    keep(&mut notebook, &path, content);
+                })?;
+            }
+            Some((known, present)) => {
+                notebook = present;
+                let changed = match known == commit {
+                    true => Vec::new(),
+                    false => repository.paths_between(known, commit, UNITS_FOLDER)?,
+                };
+                for path in &changed {
+                    match repository.read_at(commit, path) {
+                        Ok(None) if is_unit(path) => notebook.refresh(path, None),
+                        Ok(content) => keep(&mut notebook, path, content),
+                        Err(git::Error::TooLarge { .. }) => keep(&mut notebook, path, None),
+                        Err(error) => return Err(error),
+                    }
+                }
+            }
         }
         *read = Some((commit, notebook.clone()));
         Ok(notebook)

@@ -187,24 +187,29 @@ impl Repository {
     /// # Errors
     /// When the commit cannot be read.
     pub fn paths_under(&self, commit: CommitId, folder: &str) -> Result<Vec<String>, Error> {
+        Ok(files_of(&self.git()?, commit, folder)?.into_iter().map(|file| file.path).collect())
+    }
+
+    /// Reads all files of a commit below a folder, sorted by path; without the content of one that is larger than
+    /// [`BLOB_BYTES_MAX`].
+    ///
+    /// # Errors
+    /// When the commit cannot be read.
+    pub fn read_under(
+        &self,
+        commit: CommitId,
+        folder: &str,
+        mut take: impl FnMut(String, Option<Vec<u8>>),
+    ) -> Result<(), Error> {
         let git = self.git()?;
-        let folder = folder.trim_end_matches('/');
-        let mut tree = tree_of(&git, commit)?;
-        let mut prefix = String::new();
-        if !folder.is_empty() {
-            let Some(found) = entry(&tree, folder)?.filter(|found| found.mode().is_tree()) else {
-                return Ok(Vec::new());
-            };
-            tree = found
-                .object()
-                .and_then(|object| object.try_into_tree())
-                .during(|| format!("read {folder}"))?;
-            prefix = format!("{folder}/");
+        for file in files_of(&git, commit, folder)? {
+            match read_blob(&git, commit, &file.path, file.id) {
+                Ok(content) => take(file.path, Some(content)),
+                Err(Error::TooLarge { .. }) => take(file.path, None),
+                Err(error) => return Err(error),
+            }
         }
-        let mut paths: Vec<String> =
-            files_beyond(None, &tree, &prefix)?.into_iter().map(|file| file.path).collect();
-        paths.sort_unstable();
-        Ok(paths)
+        Ok(())
     }
 
     /// All files of a commit below a folder, as sorted pairs of path and content. A file larger than [`BLOB_BYTES_MAX`] is
@@ -213,16 +218,11 @@ impl Repository {
     /// # Errors
     /// When the commit cannot be read.
     pub fn files_under(&self, commit: CommitId, folder: &str) -> Result<Vec<(String, Vec<u8>)>, Error> {
-        let git = self.git()?;
         let mut files = Vec::new();
-        for path in self.paths_under(commit, folder)? {
-            let Some(id) = blob_id(&git, commit, &path)? else { continue };
-            match read_blob(&git, commit, &path, id) {
-                Ok(content) => files.push((path, content)),
-                Err(error @ Error::TooLarge { .. }) => tracing::warn!(%error, "left a file out"),
-                Err(error) => return Err(error),
-            }
-        }
+        self.read_under(commit, folder, |path, content| match content {
+            Some(content) => files.push((path, content)),
+            None => tracing::warn!(path, "left a file out that is too large"),
+        })?;
         Ok(files)
     }
 
@@ -435,6 +435,24 @@ pub(crate) fn entry<'git>(
 pub(crate) struct File {
     pub path: String,
     pub id: gix::ObjectId,
+}
+
+/// The files of a commit below a folder (`""` for all), sorted by path.
+fn files_of(git: &gix::Repository, commit: CommitId, folder: &str) -> Result<Vec<File>, Error> {
+    let folder = folder.trim_end_matches('/');
+    let mut tree = tree_of(git, commit)?;
+    let mut prefix = String::new();
+    if !folder.is_empty() {
+        let Some(found) = entry(&tree, folder)?.filter(|found| found.mode().is_tree()) else {
+            return Ok(Vec::new());
+        };
+        tree =
+            found.object().and_then(|object| object.try_into_tree()).during(|| format!("read {folder}"))?;
+        prefix = format!("{folder}/");
+    }
+    let mut files = files_beyond(None, &tree, &prefix)?;
+    files.sort_unstable_by(|a, b| a.path.cmp(&b.path));
+    Ok(files)
 }
 
 /// The files of `tree` that `base` does not have with the same content. Folders that are equal in both are not
