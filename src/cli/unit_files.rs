@@ -25,18 +25,16 @@ pub(crate) fn read_units(brain: &dyn Files) -> Result<UnitFiles, CliError> {
         let text = match brain.read(&file.path) {
             Ok(text) => text,
             Err(error) => {
-                found.problems.push(error.to_string());
+                found.problems.push(format!("{}:1: {}", file.path, error.reason()));
                 continue;
             }
         };
         match Document::parse(text).and_then(|document| document.unit(&file.path)) {
             Ok(unit) => {
-                if let Some(first) = paths.insert(unit.id.clone(), file.path.clone()) {
-                    let id = &unit.id;
-                    found.problems.push(format!(
-                        "{}: {first} has the id {id} too: give one of them another, or only one is found",
-                        file.path
-                    ));
+                let owner = paths.entry(unit.id.clone()).or_insert_with(|| file.path.clone());
+                if *owner != file.path {
+                    let what = index::id_is_taken(unit.id.as_str(), owner);
+                    found.problems.push(format!("{}:1: {what}", file.path));
                 }
                 found.units.push((file.path, unit));
             }
