@@ -2,6 +2,7 @@
 
 use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
+use std::process::Stdio;
 
 use serde_json::json;
 
@@ -83,6 +84,128 @@ fn an_existing_repository_is_adopted_not_overwritten() {
     assert_eq!(std::fs::read_to_string(brain.join(".gitignore")).unwrap(), "*.tmp\n.nugget/\n");
     let found = sandbox.json(["ask", "who should own a cache", "--no-llm", "--json"]);
     assert_eq!(found["units"][0]["id"], "notes/caches", "{found}");
+}
+
+#[test]
+fn notes_of_another_program_are_searched_as_they_are() {
+    let sandbox = Sandbox::new();
+    let brain = sandbox.brain();
+    let notes = [
+        ("Daily/1.md", "---\ntags: [daily]\n---\nA zebra has stripes.\n"),
+        ("Daily/2.md", "---\ncreated: 27.11.2026\nrelated: [[1]]\n---\nAn okapi is a giraffe.\n"),
+        ("Meeting.md", "---\ntitle: Meeting: keepers\n---\nThe keepers feed the walrus.\n"),
+        ("Rule.md", "---\n\n# After a rule\n\nA tapir swims.\n"),
+        ("domains/foo/README.md", "The foo service sends invoices.\n"),
+        ("domains/bar/README.md", "The bar service prints labels.\n"),
+    ];
+    for (path, text) in notes {
+        std::fs::create_dir_all(brain.join(path).parent().unwrap()).unwrap();
+        std::fs::write(brain.join(path), text).unwrap();
+    }
+    let printed = sandbox.ok(["init", "--path", brain.to_str().unwrap()]);
+    assert!(printed.contains("6 notes"), "{printed}");
+    let index = sandbox.json(["index", "--json"]);
+    assert_eq!((&index["units"], &index["problems"]), (&json!(6), &json!([])), "{index}");
+    for (question, id) in [
+        ("zebra stripes", "Daily/1"),
+        ("okapi giraffe", "Daily/2"),
+        ("keepers feed the walrus", "Meeting"),
+        ("tapir swims", "Rule"),
+        ("which service sends invoices", "domains/foo/README"),
+        ("which service prints labels", "domains/bar/README"),
+    ] {
+        let found = sandbox.json(["ask", question, "--no-llm", "--json"]);
+        assert_eq!(found["units"][0]["id"], id, "{found}");
+    }
+    assert!(sandbox.run(["list"]).stderr.is_empty());
+}
+
+#[test]
+fn a_file_that_is_no_unit_is_told_in_the_same_words_everywhere() {
+    let sandbox = Sandbox::with_brain();
+    let write = |path: &str, text: &[u8]| {
+        let path = sandbox.brain().join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    };
+    write("picture.md", &[0xff, 0xfe]);
+    write("domains/web/bugs/colon.md", b"---\ntype: bug\ntitle: Foo: bar\n---\nText.\n");
+    for domain in ["a", "b"] {
+        write(&format!("domains/{domain}/bugs/same.md"), b"---\ntype: bug\n---\nText.\n");
+    }
+    let told = |command: &str| String::from_utf8(sandbox.run([command]).stderr).unwrap();
+    let (index, list) = (told("index"), told("list"));
+    let sorted = |text: &str| {
+        let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+        lines.sort();
+        lines
+    };
+    assert_eq!(sorted(&index), sorted(&list));
+    for line in [
+        "skipped picture.md:1: not UTF-8",
+        "skipped domains/b/bugs/same.md:1: has the id `same` of domains/a/bugs/same.md: give one of them another",
+        "put a value that has a colon in quotes",
+    ] {
+        assert!(index.contains(line), "{index}");
+    }
+    for number in 0..30 {
+        write(&format!("domains/web/bugs/{number}.md"), b"---\nid: x\n---\n");
+    }
+    let told = told("list");
+    assert!(told.lines().count() == 21 && told.ends_with("and 13 more; --json names all\n"), "{told}");
+}
+
+#[test]
+fn without_a_home_nothing_is_written_and_the_error_says_what_to_set() {
+    let sandbox = Sandbox::new();
+    let hook =
+        json!({"session_id": "s", "transcript_path": "/no/such.jsonl", "hook_event_name": "SessionEnd"})
+            .to_string()
+            + "\n";
+    // The system may know the home folder of whoever runs the tests, which counts where HOME is unset.
+    let run = |arguments: &[&str], input: &[u8]| {
+        let mut command = sandbox.command();
+        command.env_remove("XDG_CONFIG_HOME").env_remove("XDG_STATE_HOME").env("HOME", "rel");
+        command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        // A command that does not read its input may have exited already.
+        let _ = child.stdin.take().unwrap().write_all(input);
+        let output = child.wait_with_output().unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    for arguments in [
+        &["init", "--path", "brain"][..],
+        &["status"],
+        &["doctor", "--offline"],
+        &["config", "set", "retrieve.limit", "3"],
+        &["config"],
+        &["memories"],
+        &["install"],
+        &["ask", "x"],
+    ] {
+        let (code, stderr) = run(arguments, b"");
+        assert_eq!(code, Some(1), "{arguments:?}: {stderr}");
+        assert_eq!(
+            stderr,
+            "error: HOME is not set to an absolute path\n\
+             hint: set HOME, or XDG_CONFIG_HOME and XDG_STATE_HOME\n",
+            "{arguments:?}"
+        );
+    }
+    for hook_command in ["capture-session", "session-start", "user-prompt", "guard"] {
+        let (code, stderr) = run(&[hook_command], hook.as_bytes());
+        assert_eq!(code, Some(0), "{hook_command}: {stderr}");
+    }
+    assert!(run(&["--help"], b"").0 == Some(0) && run(&["man", "pages"], b"").0 == Some(0));
+    let left: Vec<_> =
+        std::fs::read_dir(sandbox.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(left, ["pages"]);
+    let output = sandbox.command().env("HOME", "rel").args(["init", "--path", "brain"]).output().unwrap();
+    assert!(
+        output.status.success(),
+        "both variables are enough: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
 }
 
 #[test]
@@ -189,6 +312,10 @@ fn a_hook_never_fails_its_session() {
         &[0xff, b'\n'],
         b"{\"session_id\":\"s\",\"transcript_path\":\"relative\"}\n",
     ];
+    let long = good.replace("\"s\"", &format!("\"{}\"", "s".repeat(10_000)));
+    let output = sandbox.run_with_input(&["capture-session"], long.as_bytes());
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && told.contains("too long: 10,000 bytes, at most 200"), "{told}");
     for input in inputs {
         let output = sandbox.run_with_input(&["capture-session"], input);
         assert!(output.status.success(), "{input:?}");

@@ -449,6 +449,57 @@ fn a_file_that_is_no_unit_is_a_warning() {
 }
 
 #[test]
+fn a_state_folder_that_cannot_be_created_is_named_with_what_to_set() {
+    let sandbox = Sandbox::with_brain();
+    let locked = sandbox.path().join("locked");
+    std::fs::create_dir(&locked).unwrap();
+    std::fs::set_permissions(&locked, std::fs::Permissions::from_mode(0o555)).unwrap();
+    // Root may write everywhere, so that it becomes somebody else for this test.
+    let user = "54321";
+    let is_root = std::os::unix::fs::MetadataExt::uid(&std::fs::metadata(sandbox.path()).unwrap()) == 0;
+    if is_root {
+        let own = format!("{user}:{user}");
+        assert!(Command::new("chown").arg("-R").arg(own).arg(sandbox.path()).status().unwrap().success());
+    }
+    let run = |arguments: &[&str]| {
+        let nugget = env!("CARGO_BIN_EXE_nugget");
+        let mut command = sandbox.command_of(if is_root { "setpriv" } else { nugget });
+        if is_root {
+            command.args(["--reuid", user, "--regid", user, "--clear-groups", nugget]);
+        }
+        command.env("HOME", &locked).env("XDG_STATE_HOME", locked.join("state")).args(arguments);
+        command.output().unwrap()
+    };
+    if !run(&["--version"]).status.success() {
+        eprintln!("another user cannot run the program here");
+        return;
+    }
+    let said = format!("{} cannot be written, so that nothing is captured or asked", locked.display());
+    let hint = "make it writable, or set XDG_STATE_HOME to a folder that is";
+    let doctor = run(&["doctor", "--offline"]);
+    let printed = String::from_utf8(doctor.stdout).unwrap();
+    let state = printed.lines().find(|line| line.contains("  state  ")).unwrap();
+    assert!(state.starts_with("failure") && state.contains(&said) && state.contains(hint), "{state}");
+    let status = String::from_utf8(run(&["status"]).stdout).unwrap();
+    assert!(status.contains(&said), "{status}");
+    for command in [&["note", "add", "Mine", "--content", "text"][..], &["ask", "x"]] {
+        let output = run(command);
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.code() == Some(1) && stderr.contains(&said), "{command:?}: {stderr}");
+        assert!(stderr.ends_with(&format!("hint: {hint}\n")), "{command:?}: {stderr}");
+    }
+    let install = String::from_utf8(run(&["install"]).stderr).unwrap();
+    assert!(install.contains(&format!("failed to create {}", locked.display())), "{install}");
+    let folder = sandbox.path().join("config/nugget");
+    std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o555)).unwrap();
+    let set = run(&["config", "set", "retrieve.limit", "3"]);
+    assert_eq!(set.status.code(), Some(1), "{}", String::from_utf8_lossy(&set.stderr));
+    for folder in [folder, locked] {
+        std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o755)).unwrap();
+    }
+}
+
+#[test]
 fn a_brain_on_a_read_only_file_system_is_a_failure() {
     let sandbox = Sandbox::with_brain();
     let brain = sandbox.brain().display().to_string();

@@ -78,6 +78,20 @@ fn schema(sandbox: &Sandbox) -> Value {
 }
 
 #[test]
+fn in_a_pipe_a_row_is_whole_whatever_columns_says() {
+    let sandbox = Sandbox::with_brain();
+    let transcript = fixture("transcripts/synthetic/nothing_chat.jsonl");
+    let capture = sandbox.capture(&transcript);
+    let reason = capture["reason"].as_str().unwrap();
+    for columns in ["1", "40", "80"] {
+        let output = sandbox.command().arg("status").env("COLUMNS", columns).output().unwrap();
+        let printed = String::from_utf8(output.stdout).unwrap();
+        let row = printed.lines().find(|line| line.contains("nothing  ")).unwrap_or(&printed);
+        assert!(row.ends_with(reason), "{columns}: {printed}");
+    }
+}
+
+#[test]
 fn status_json_matches_its_schema() {
     let sandbox = Sandbox::with_brain();
     let schema = schema(&sandbox);
@@ -233,7 +247,7 @@ fn status_shows_a_stale_index_and_only_unmerged_branches() {
     assert_eq!(status["index"]["behind"], status["captures"][0]["units"]);
     sandbox.ok(["index"]);
     assert_eq!((index()["behind"].as_u64(), index()["generation"].as_u64()), (Some(0), Some(generation + 1)));
-    std::fs::write(sandbox.brain().join("broken.md"), "---\ntype: [\n---\n").unwrap();
+    std::fs::write(sandbox.brain().join("broken.md"), "---\ntype: bug\ntags: [\n---\n").unwrap();
     assert_eq!(index()["behind"], 1);
     sandbox.ok(["index"]);
     assert_eq!((index()["behind"].as_u64(), index()["problems"].as_u64()), (Some(0), Some(1)));
@@ -366,7 +380,7 @@ fn status_names_what_the_person_has_to_do() {
         "{quiet}"
     );
     sandbox.capture(std::path::Path::new("/dev/null"));
-    std::fs::write(sandbox.brain().join("broken.md"), "---\ntype: [\n---\n").unwrap();
+    std::fs::write(sandbox.brain().join("broken.md"), "---\ntype: bug\ntags: [\n---\n").unwrap();
     sandbox.run(["index"]);
     let text = sandbox.ok(["status"]);
     assert!(text.contains("\nto fix    1 file is no unit: `nugget index` says why\n"), "{text}");

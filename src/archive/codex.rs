@@ -93,7 +93,8 @@ impl Codex {
     pub fn client_folder() -> Option<PathBuf> {
         let variable =
             |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-        variable("CODEX_HOME").or_else(|| Some(variable("HOME")?.join(".codex")))
+        variable("CODEX_HOME")
+            .or_else(|| Some(variable("HOME").filter(|home| home.is_absolute())?.join(".codex")))
     }
 }
 

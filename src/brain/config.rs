@@ -324,8 +324,7 @@ impl Config {
         if text.is_empty() {
             return None;
         }
-        let home = || std::env::var_os("HOME").map(PathBuf::from);
-        Some(match text.strip_prefix("~/").and_then(|rest| Some(home()?.join(rest))) {
+        Some(match text.strip_prefix("~/").and_then(|rest| Some(paths::home()?.join(rest))) {
             Some(path) => path,
             None => PathBuf::from(text),
         })

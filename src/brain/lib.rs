@@ -118,6 +118,18 @@ pub enum Error {
     },
 }
 
+impl Error {
+    /// Why a file of the brain is no unit, for a list of such files: without its path.
+    pub fn reason(&self) -> String {
+        match self {
+            Self::Read { source, .. } => format!("cannot be read: {source}"),
+            Self::TooLarge { .. } => format!("larger than {} KiB", UNIT_BYTES_MAX / 1024),
+            Self::NotUtf8 { .. } => "not UTF-8".to_owned(),
+            other => other.to_string(),
+        }
+    }
+}
+
 /// A folder of knowledge units.
 #[derive(Clone, Debug)]
 pub struct Brain {

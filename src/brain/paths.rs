@@ -3,7 +3,6 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use etcetera::BaseStrategy as _;
 pub use system::file::{create_private_file, create_private_folder};
 
 use crate::Error;
@@ -169,24 +168,22 @@ fn blocked_below(folder: &Path, depth: usize, is_in_the_way: impl Fn(&Path) -> b
 
 /// `$XDG_STATE_HOME/nugget`: the state of all brains.
 pub fn state_folder() -> PathBuf {
-    let home =
-        strategy().map_or_else(std::env::temp_dir, |xdg| xdg.state_dir().unwrap_or_else(|| xdg.data_dir()));
-    home.join("nugget")
+    base_folder("XDG_STATE_HOME", ".local/state").join("nugget")
 }
 
 /// `$XDG_CONFIG_HOME/nugget/config.toml`.
 pub fn config_file() -> PathBuf {
-    strategy().map_or_else(std::env::temp_dir, |xdg| xdg.config_dir()).join("nugget").join("config.toml")
+    base_folder("XDG_CONFIG_HOME", ".config").join("nugget").join("config.toml")
 }
 
 /// `$XDG_CACHE_HOME/nugget/vectors.db`: the cache of vectors, shared by all brains.
 pub fn vector_cache() -> PathBuf {
-    strategy().map_or_else(std::env::temp_dir, |xdg| xdg.cache_dir()).join("nugget").join("vectors.db")
+    base_folder("XDG_CACHE_HOME", ".cache").join("nugget").join("vectors.db")
 }
 
 /// `$XDG_DATA_HOME/nugget/runtime`: the ONNX Runtime library of `nugget runtime install`.
 pub fn runtime_folder() -> PathBuf {
-    strategy().map_or_else(std::env::temp_dir, |xdg| xdg.data_dir()).join("nugget").join("runtime")
+    base_folder("XDG_DATA_HOME", ".local/share").join("nugget").join("runtime")
 }
 
 /// `$XDG_DATA_HOME/nugget/install`: the record of what `nugget install` changed, for `nugget uninstall`.
@@ -196,11 +193,30 @@ pub fn install_folder() -> PathBuf {
 
 /// `~/brain`: the brain's folder if none is given.
 pub fn default_brain() -> PathBuf {
-    strategy().map_or_else(|| PathBuf::from("brain"), |xdg| xdg.home_dir().join("brain"))
+    home_or_root().join("brain")
 }
 
-fn strategy() -> Option<etcetera::base_strategy::Xdg> {
-    etcetera::base_strategy::Xdg::new().ok()
+/// The person's home folder; `None` if it is unknown. A relative `HOME` would be another folder in each working folder.
+pub fn home() -> Option<PathBuf> {
+    std::env::home_dir().filter(|home| home.is_absolute())
+}
+
+/// Whether settings and state have a folder of their own. Without one nothing should be done.
+pub fn has_home() -> bool {
+    home().is_some() || ["XDG_CONFIG_HOME", "XDG_STATE_HOME"].iter().all(|name| absolute(name).is_some())
+}
+
+fn base_folder(variable: &str, below_home: &str) -> PathBuf {
+    absolute(variable).unwrap_or_else(|| home_or_root().join(below_home))
+}
+
+fn absolute(variable: &str) -> Option<PathBuf> {
+    std::env::var_os(variable).map(PathBuf::from).filter(|path| path.is_absolute())
+}
+
+/// Where no home is known, `/`: nobody but root can put a file there for this user to obey, as in `/tmp`.
+fn home_or_root() -> PathBuf {
+    home().unwrap_or_else(|| PathBuf::from("/"))
 }
 
 #[cfg(test)]

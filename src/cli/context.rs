@@ -48,6 +48,9 @@ impl Context {
 
     /// The brain; it is an error if there is none.
     pub(crate) fn brain(&self, config: &Config) -> Result<Brain, CliError> {
+        if !brain::paths::has_home() {
+            return Err(CliError::no_home());
+        }
         let root = self.root(config);
         match open_brain(&root) {
             Err(error @ brain::Error::Missing { .. }) if config.path("brain").is_none() => {
@@ -82,13 +85,14 @@ impl Context {
     /// Adds to a failure what is likely its cause: a file of nugget's that this user may not use, or a full or
     /// read-only disk.
     pub(crate) fn with_cause(&self, error: CliError) -> CliError {
-        if error.code != FAILED {
+        if error.code != FAILED || !brain::paths::has_home() {
             return error;
         }
         let root = self.root(&self.config_and_errors().0);
         let places = StatePaths::for_brain(&root);
         let problem = StateProblem::find_blocked(&root, &places);
         let problem = problem.or_else(|| StateProblem::find_read_only(&root, &places));
+        let problem = problem.or_else(|| StateProblem::find_unwritable(&places));
         match problem.or_else(|| StateProblem::find_full_disk(&root, &places)) {
             Some(StateProblem { message, fix }) => {
                 CliError { message: format!("{message} ({})", error.message), ..error }.hint(fix)

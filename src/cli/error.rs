@@ -4,6 +4,7 @@
 //! are decided once.
 
 use std::error::Error;
+use std::path::Path;
 
 use actors::notes::NoteError;
 use brain::config::ConfigError;
@@ -76,21 +77,33 @@ impl CliError {
         knowledge::text::one_line(&text, LINE_CHARS_MAX)
     }
 
+    /// There is no folder that is this person's alone.
+    pub(crate) fn no_home() -> Self {
+        Self::new("HOME is not set to an absolute path")
+            .hint("set HOME, or XDG_CONFIG_HOME and XDG_STATE_HOME")
+    }
+
     /// All problems of the settings as one error.
     pub(crate) fn from_settings(errors: &[ConfigError]) -> Self {
         let messages: Vec<String> = errors.iter().map(|error| knowledge::text::error_chain(error)).collect();
         let error = Self::new(messages.join("; ")).code(USAGE);
-        let denied = errors.iter().find_map(|error| match error {
-            ConfigError::Read { path, source } | ConfigError::Write { path, source }
-                if source.kind() == std::io::ErrorKind::PermissionDenied =>
-            {
-                Some(path)
-            }
+        let broken = errors.iter().find_map(|error| match error {
+            ConfigError::Read { path, source } | ConfigError::Write { path, source } => Some((path, source)),
             _ => None,
         });
-        if let Some(path) = denied {
-            let folder = path.parent().unwrap_or(path).display();
-            return error.hint(format!("see who may use it: ls -ld {folder} {}", path.display()));
+        if let Some((path, source)) = broken {
+            let error = error.code(FAILED);
+            return match source.kind() {
+                std::io::ErrorKind::PermissionDenied => {
+                    // What is missing is of no use to `ls`.
+                    let exists = |path: &&Path| path.symlink_metadata().is_ok();
+                    let existing = path.ancestors().filter(exists).take(2);
+                    let mut shown: Vec<String> = existing.map(|path| path.display().to_string()).collect();
+                    shown.reverse();
+                    error.hint(format!("see who may use it: ls -ld {}", shown.join(" ")))
+                }
+                _ => error,
+            };
         }
         if errors.iter().any(|error| matches!(error, ConfigError::Toml { .. })) {
             return error

@@ -42,34 +42,38 @@ pub(crate) async fn update_before_question(service: &Service, setup: &Setup) {
 /// Updates the index and shows a progress bar. `None`: nothing had changed.
 pub(crate) async fn update(service: &Service, mode: Mode) -> Result<Option<Report>, AskError> {
     let (sender, mut receiver) = watch::channel(RefreshProgress::Starting);
-    let bar = output::progress_bar("indexing", 0);
-    let shown_bar = bar.clone();
     let display = tokio::spawn(async move {
+        let mut bar = None;
         while receiver.changed().await.is_ok() {
             let advance = *receiver.borrow_and_update();
             match advance {
                 RefreshProgress::Starting => {}
-                RefreshProgress::Reading { done, of } => show(&shown_bar, "reading", done, of),
-                RefreshProgress::Embedding { done, of } => show(&shown_bar, "embedding", done, of),
-                RefreshProgress::Publishing if shown_bar.length().is_some_and(|of| of > 0) => {
-                    shown_bar.set_message("writing");
+                RefreshProgress::Reading { done, of } => show(&mut bar, "reading", done, of),
+                RefreshProgress::Embedding { done, of } => show(&mut bar, "embedding", done, of),
+                RefreshProgress::Publishing => {
+                    if let Some(bar) = &bar {
+                        bar.set_message("writing");
+                    }
                 }
-                RefreshProgress::Publishing => {}
             }
         }
     });
     let report = service.refresh(mode, Some(sender), DEADLINE).await;
     display.abort();
-    bar.finish_and_clear();
+    // The bar is cleared when it is dropped, before anything else is printed.
+    let _ = display.await;
     report
 }
 
-/// Nothing is shown of work that there is none of.
-fn show(bar: &ProgressBar, what: &'static str, done: usize, of: usize) {
+/// Each kind of work has a bar of its own: one that is drawn while its parts are set shows figures of two. Nothing is shown
+/// of work that there is none of.
+fn show(bar: &mut Option<ProgressBar>, what: &'static str, done: usize, of: usize) {
     if of == 0 {
         return;
     }
-    bar.set_message(what);
-    bar.set_length(of as u64);
-    bar.set_position(done as u64);
+    if bar.as_ref().is_none_or(|bar| bar.message() != what || bar.length() != Some(of as u64)) {
+        // The old one is cleared before the new one is drawn.
+        drop(bar.take());
+    }
+    bar.get_or_insert_with(|| output::progress_bar(what, of)).set_position(done as u64);
 }

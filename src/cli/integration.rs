@@ -221,7 +221,8 @@ impl ClientFiles {
                 }
             }
         }
-        brain::paths::create_private_folder(&self.record)?;
+        brain::paths::create_private_folder(&self.record)
+            .map_err(|error| failed("create", &self.record, &error))?;
         let mut files = Vec::new();
         for (number, change) in plan.changes.iter().filter(|change| !change.added.is_empty()).enumerate() {
             let copy = format!("{number}-{}", change.path.file_name().unwrap_or_default().to_string_lossy());

@@ -280,6 +280,21 @@ fn dispatch(Cli { command, brain, verbose, no_pager }: Cli) -> Result<ExitCode, 
     if !matches!(command, Command::Drain(_) | Command::Serve(_) | Command::Server(_) | Command::Index(_)) {
         context.log_to_stderr();
     }
+    // Hooks have a brain to open first, and must not fail the session; the others here need no folder of this person's.
+    if !brain::paths::has_home()
+        && !matches!(
+            command,
+            Command::CaptureSession(_)
+                | Command::SessionStart(_)
+                | Command::UserPrompt(_)
+                | Command::Guard(_)
+                | Command::Demo(_)
+                | Command::Completions(_)
+                | Command::Man(_)
+        )
+    {
+        return Err(CliError::no_home());
+    }
     // Every other command looks at the spool: no further hook may ever come. A hook has no time for it, and a worker and
     // a server look for themselves.
     if !matches!(

@@ -3,12 +3,12 @@
 use std::borrow::Cow;
 use std::fmt;
 use std::io::{self, IsTerminal as _, Write as _};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use indicatif::{HumanCount, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use ratatui::style::{Color, Modifier, Style};
 use serde::Serialize;
 use system::terminal;
@@ -66,6 +66,18 @@ pub(crate) fn note(text: &str) {
         false => text.to_owned(),
     };
     let _ = writeln!(anstream::stderr().lock(), "{}", printable(&text));
+}
+
+/// Names on stderr the files that are no units, each with the reason, up to a number that a person reads.
+pub(crate) fn note_skipped(problems: &[String]) {
+    const SHOWN_MAX: usize = 20;
+    for problem in problems.iter().take(SHOWN_MAX) {
+        note(&format!("skipped {}", one_row(&safe(problem))));
+    }
+    let more = problems.len().saturating_sub(SHOWN_MAX);
+    if more > 0 {
+        note(&format!("and {} more; --json names all", thousands(more as u64)));
+    }
 }
 
 /// Prints an error and its hint to stderr.
@@ -201,6 +213,14 @@ fn style_code(text: &str) -> &str {
     if numbers[length..].starts_with('m') { &text[..length + 3] } else { "" }
 }
 
+/// A text with its line ends and tabs escaped, as the name of a file may have them.
+fn one_row(text: &str) -> Cow<'_, str> {
+    match text.contains(['\n', '\t']) {
+        true => Cow::Owned(text.replace('\n', "\\n").replace('\t', "\\t")),
+        false => Cow::Borrowed(text),
+    }
+}
+
 /// Removes the control characters that would move a terminal's cursor.
 pub(crate) fn safe(text: &str) -> String {
     knowledge::text::strip_hidden(text)
@@ -280,6 +300,12 @@ const LAST_MIN: usize = 10;
 /// take two cells.
 pub(crate) fn columns(rows: Vec<Vec<Part>>, width: usize, too_wide: TooWide) -> Vec<Line> {
     let count = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let mut rows = rows;
+    for cell in rows.iter_mut().flat_map(|row| row.iter_mut().take(count.saturating_sub(1))) {
+        if let Cow::Owned(escaped) = one_row(&cell.content) {
+            cell.content = escaped.into();
+        }
+    }
     let natural: Vec<usize> = (0..count)
         .map(|column| rows.iter().filter_map(|row| row.get(column)).map(Part::width).max().unwrap_or(0))
         .collect();
@@ -386,14 +412,17 @@ pub(crate) fn fit(text: &str, width: usize) -> String {
 
 /// The width of the terminal in cells.
 pub(crate) fn terminal_width() -> usize {
-    if let Some(columns) = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok()) {
-        return columns;
-    }
-    let size = terminal::stdout_size().or_else(terminal::stderr_size);
-    match size.map(|size| usize::from(size.columns)) {
+    let set = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
+    let size = || terminal::stdout_size().or_else(terminal::stderr_size);
+    match set.or_else(|| size().map(|size| usize::from(size.columns))) {
         Some(columns) if columns > 0 => columns.max(40),
         _ => 100,
     }
+}
+
+/// How wide a line of rows and columns may be: as the terminal, and in a pipe as it is, because a program reads it.
+pub(crate) fn row_width() -> usize {
+    if io::stdout().is_terminal() { terminal_width() } else { usize::MAX }
 }
 
 /// The number of lines that the terminal shows; `None` if stdout is none.
@@ -436,14 +465,28 @@ fn time_left(left: Duration, elapsed: Duration, done: u64) -> String {
     format!(", {} left", age(now, until))
 }
 
-/// The time between two moments in one unit: `12 s`, `5 min`, `3 h`, `9 d`.
+/// The time between two moments in one unit: `12 s`, `5 min`, `3 h`, `9 d`. What another clock has put more than a day
+/// ahead is a date.
 pub(crate) fn age(then: Timestamp, now: Timestamp) -> String {
+    if is_ahead(then, now) {
+        return then.strftime("%Y-%m-%d").to_string();
+    }
     match now.duration_since(then).as_secs().max(0) {
         seconds @ 0..=119 => format!("{seconds} s"),
         seconds @ 120..=7199 => format!("{} min", seconds / 60),
         seconds @ 7200..=172_799 => format!("{} h", seconds / 3600),
         seconds => format!("{} d", seconds / 86_400),
     }
+}
+
+/// How long ago a moment was: `5 min ago`, or its date if it is ahead.
+pub(crate) fn ago(then: Timestamp, now: Timestamp) -> String {
+    let age = age(then, now);
+    if is_ahead(then, now) { age } else { format!("{age} ago") }
+}
+
+fn is_ahead(then: Timestamp, now: Timestamp) -> bool {
+    then.duration_since(now) > SignedDuration::from_hours(24)
 }
 
 /// A count with its noun: `1 unit`, `1,204 units`, `2 branches`.
@@ -464,7 +507,7 @@ pub(crate) fn thousands(count: u64) -> String {
 
 /// A path with `~` for the home folder.
 pub(crate) fn short_path(path: &Path) -> String {
-    let home = std::env::var_os("HOME").map(PathBuf::from).filter(|home| home.parent().is_some());
+    let home = brain::paths::home().filter(|home| home.parent().is_some());
     let real = home.as_ref().and_then(|home| std::fs::canonicalize(home).ok());
     match [home, real].into_iter().flatten().find_map(|home| path.strip_prefix(home).ok()) {
         Some(rest) => safe(&format!("~/{}", rest.display())),
@@ -495,6 +538,16 @@ mod tests {
         assert_eq!(
             [ago(5), ago(130), ago(7200), ago(864_000), ago(-5)],
             ["5 s", "2 min", "2 h", "10 d", "0 s"]
+        );
+    }
+
+    #[test]
+    fn a_time_that_is_ahead_is_a_date() {
+        let now: Timestamp = "2026-11-20T14:12:00Z".parse().unwrap();
+        let ahead: Timestamp = "2099-12-31T10:00:00Z".parse().unwrap();
+        assert_eq!(
+            [age(ahead, now), ago(ahead, now), ago(now, ahead)],
+            ["2099-12-31", "2099-12-31", "26703 d ago"]
         );
     }
 
@@ -544,6 +597,11 @@ mod tests {
             one_row(cells, 60, TooWide::Keep),
             ["a-very-long-id-of-a-unit-about-pools  pattern  Bounded pools keep workers apart"]
         );
+    }
+
+    #[test]
+    fn a_line_end_in_a_name_breaks_no_row() {
+        assert_eq!(one_row(["a\nb\tc", "note", "Title"], 60, TooWide::Keep), ["a\\nb\\tc  note  Title"]);
     }
 
     #[test]

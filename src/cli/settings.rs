@@ -22,7 +22,7 @@ pub(crate) fn delivery(config: &Config) -> actors::DeliverySettings {
 
 /// What a sweep looks for, whether or not sweeps are enabled.
 pub(crate) fn sweep(config: &Config) -> actors::sweep::Settings {
-    let home = std::env::var_os("HOME").map(PathBuf::from);
+    let home = brain::paths::home();
     let named = config.string("sweep.folders");
     let named = named.split(',').map(str::trim).filter(|folder| !folder.is_empty());
     let mut folders: Vec<PathBuf> = named
@@ -46,7 +46,7 @@ pub(crate) fn sweep(config: &Config) -> actors::sweep::Settings {
 /// The projects that are not captured: those of the setting, and the lines of `.nuggetignore` beside the
 /// configuration file.
 pub(crate) fn excluded_projects(config: &Config) -> transcript::Exclude {
-    let home = std::env::var_os("HOME").map(PathBuf::from);
+    let home = brain::paths::home();
     let file = config.file().with_file_name(".nuggetignore");
     let lines = std::fs::read_to_string(file).unwrap_or_default();
     let lines = lines.lines().map(str::trim).filter(|line| !line.starts_with('#'));

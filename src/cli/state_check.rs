@@ -37,6 +37,9 @@ impl StateProblem {
         if let Some(problem) = Self::find_read_only(root, places) {
             return Some(problem);
         }
+        if let Some(problem) = Self::find_unwritable(places) {
+            return Some(problem);
+        }
         let repository = root.join(".git");
         if repository.is_dir() && !system::process::is_root() && !system::file::is_writable(&repository) {
             return Some(Self {
@@ -70,6 +73,18 @@ impl StateProblem {
         })
     }
 
+    /// Looks whether the mode of the state folder, or of the folder that it is to be created in, keeps files out.
+    pub(crate) fn find_unwritable(places: &StatePaths) -> Option<Self> {
+        let folder = places.folder().ancestors().find(|folder| folder.exists())?;
+        if system::process::is_root() || system::file::is_writable(folder) {
+            return None;
+        }
+        Some(Self {
+            message: format!("{} cannot be written, so that nothing is captured or asked", folder.display()),
+            fix: "make it writable, or set XDG_STATE_HOME to a folder that is".to_owned(),
+        })
+    }
+
     /// Looks whether the disk of the state folder or the brain is full.
     pub(crate) fn find_full_disk(root: &Path, places: &StatePaths) -> Option<Self> {
         // A read-only file system, as of an image, has no free space.
@@ -80,7 +95,7 @@ impl StateProblem {
         let folder = folders(root, places).find(is_full)?;
         Some(Self {
             message: format!("the disk that holds {} is full", folder.display()),
-            fix: "free some space; what was captured waits until then and is not lost".to_owned(),
+            fix: "free some space; what is queued waits until then and is not lost".to_owned(),
         })
     }
 

@@ -79,7 +79,7 @@ pub(crate) fn read_units(brain: &dyn Files) -> Result<UnitFiles, CliError> {
                     Err(error) => (id, format!("{}:{}: {}", file.path, error.line, error.what)),
                 }
             }
-            Err(error) => (None, error.to_string()),
+            Err(error) => (None, format!("{}:1: {}", file.path, error.reason())),
         };
         found.problems.push(problem.clone());
         found.broken.push(BrokenFile { path: file.path, id, problem });
@@ -87,10 +87,7 @@ pub(crate) fn read_units(brain: &dyn Files) -> Result<UnitFiles, CliError> {
     let (units, copies) = split_owners(units, |(path, unit)| (unit.id.as_str(), path));
     found.units = units;
     for (owner, (path, unit)) in copies {
-        let id = &unit.id;
-        found.problems.push(format!(
-            "{path}: {owner} has the id {id} too: give one of them another, or only that one is found"
-        ));
+        found.problems.push(format!("{path}:1: {}", index::id_is_taken(unit.id.as_str(), &owner)));
         found.copies.push((path, unit));
     }
     Ok(found)

@@ -246,6 +246,11 @@ fn describe_why_empty(conversation: &Conversation, rejected: &[Rejected]) -> Str
         [] if !conversation.events.iter().any(|event| matches!(event.kind, EventKind::Human { .. })) => {
             "no person said anything in it".to_owned()
         }
+        [] if conversation.human_words().fold(Language::default(), Language::with).is_other() => {
+            format!(
+                "the rules read English, and found nothing in {turns}; with a model, nugget reads any language"
+            )
+        }
         [] => format!("no decision, fix or rule was stated in {turns}"),
         [one, rest @ ..] => {
             let more = if rest.is_empty() { String::new() } else { format!("; and {} more", rest.len()) };
@@ -255,6 +260,45 @@ fn describe_why_empty(conversation: &Conversation, rejected: &[Rejected]) -> Str
                 one.reason
             )
         }
+    }
+}
+
+/// What tells English from other languages.
+#[derive(Default)]
+struct Language {
+    /// Letters, and those that no English word has.
+    letters: usize,
+    letters_foreign: usize,
+    /// The commonest words of English, and of some other languages.
+    words_english: usize,
+    words_foreign: usize,
+}
+
+impl Language {
+    /// Words of one language that hardly occur in the other.
+    const ENGLISH: [&str; 12] =
+        ["the", "and", "is", "to", "of", "we", "that", "it", "for", "not", "with", "please"];
+    const FOREIGN: [&str; 28] = [
+        "und", "nicht", "ist", "das", "der", "wir", "ein", "eine", "mit", "auch", "bitte", "que", "para",
+        "uma", "não", "por", "una", "pero", "est", "les", "une", "nous", "pour", "avec", "dans", "il", "che",
+        "sono",
+    ];
+
+    fn with(mut self, text: &str) -> Self {
+        let is_foreign = |c: &char| matches!(c, '\u{370}'..='\u{1fff}' | '\u{2c00}'..='\u{d7ff}');
+        self.letters += text.chars().filter(|c| c.is_alphabetic()).count();
+        self.letters_foreign += text.chars().filter(is_foreign).count();
+        for word in text.split(|c: char| !c.is_alphabetic()).map(str::to_lowercase) {
+            self.words_english += usize::from(Self::ENGLISH.contains(&word.as_str()));
+            self.words_foreign += usize::from(Self::FOREIGN.contains(&word.as_str()));
+        }
+        self
+    }
+
+    /// Whether it is surely another language: a few words quoted from one make no such session.
+    fn is_other(&self) -> bool {
+        let has_foreign_letters = self.letters_foreign * 3 > self.letters;
+        has_foreign_letters || (self.words_foreign >= 3 && self.words_foreign > 2 * self.words_english)
     }
 }
 

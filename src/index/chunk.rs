@@ -22,8 +22,8 @@ pub const TOKENS_MIN: usize = 50;
 /// How many tokens before a cut are repeated after it, so that one of the pieces has the whole thought: 12.5 %.
 pub const OVERLAP_TOKENS: usize = 64;
 
-/// The version of the rules: after a change, all files are cut again.
-pub(crate) const RULES_VERSION: u32 = 3;
+/// The version of the rules by which files are read and cut: after a change, all are read again.
+pub(crate) const RULES_VERSION: u32 = 4;
 
 /// Small pieces are not joined beyond this, to leave room for the breadcrumb.
 const JOINED_TOKENS_MAX: usize = 384;

@@ -113,12 +113,7 @@ fn read_content(brain: &dyn Files, path: &str) -> Content {
         Err(brain::Error::Read { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
             Content::Gone
         }
-        Err(brain::Error::Read { source, .. }) => Content::Unreadable(format!("cannot be read: {source}")),
-        Err(brain::Error::TooLarge { .. }) => {
-            Content::Unreadable(format!("larger than {} KiB", brain::UNIT_BYTES_MAX / 1024))
-        }
-        Err(brain::Error::NotUtf8 { .. }) => Content::Unreadable("not UTF-8".to_owned()),
-        Err(error) => Content::Unreadable(error.to_string()),
+        Err(error) => Content::Unreadable(error.reason()),
     }
 }
 
@@ -377,7 +372,7 @@ impl Scan {
         for (at, row) in self.rows.iter().enumerate() {
             let Some(id) = row.unit_id.as_deref() else { continue };
             let owner = owners.get(id).filter(|owner| **owner != row.path);
-            let problem = owner.map(|owner| (1, format!("has the id `{id}` of {owner}")));
+            let problem = owner.map(|owner| (1, id_is_taken(id, owner)));
             if row.problem != problem {
                 problems.push((at, problem));
             }
@@ -396,6 +391,11 @@ impl Scan {
         self.units.sort_by(|(a, _), (b, _)| a.cmp(b));
         removed
     }
+}
+
+/// What is wrong with a file whose id another file has.
+pub fn id_is_taken(id: &str, owner: &str) -> String {
+    format!("has the id `{id}` of {owner}: give one of them another")
 }
 
 /// Reads a file, and parses its unit unless `before` has the same content. `None` if the file is gone.

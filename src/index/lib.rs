@@ -60,7 +60,7 @@ pub use builder::{Mode, Plan, PrechunkedUnit, Report};
 pub use cache::VectorCache;
 pub use catalog::{Catalog, UnitSummary};
 pub use error::Error;
-pub use file_table::Progress;
+pub use file_table::{Progress, id_is_taken};
 pub use filter::Filter;
 pub use generation::ModelLabel;
 pub use hnsw::CHUNKS_MIN as GRAPH_FROM_CHUNKS;

@@ -48,7 +48,8 @@ impl FrontMatterError {
 impl Document {
     /// Finds the front matter: the lines between a first line `---` and the next such line.
     ///
-    /// Only this first pair counts: a later `---` is a horizontal rule.
+    /// Only this first pair counts: a later `---` is a horizontal rule. So is the first one, if no line of a key follows
+    /// it.
     ///
     /// # Errors
     /// If the front matter is never closed, or is larger than [`FRONT_MATTER_BYTES_MAX`].
@@ -103,7 +104,12 @@ impl Document {
     /// then keys that refer to it get its value. YAML in which a line cannot be replaced or added, as in `{type: bug}`, is
     /// written again.
     pub fn set(&mut self, key: &str, value: &Value) {
-        let Ok(mut wanted) = self.mapping() else { return self.set_line(key, value) };
+        let before = self.mapping();
+        if before.is_err() && !self.claims_unit() {
+            // Not nugget's, so that it stays as text below front matter that is.
+            *self = self.as_text();
+        }
+        let Ok(mut wanted) = before else { return self.set_line(key, value) };
         let old = wanted.insert(Value::String(key.to_owned()), value.clone());
         if old.as_ref() == Some(value) {
             return;
@@ -120,6 +126,11 @@ impl Document {
             Some(edited) => *self = edited,
             None => self.replace_front_matter(&wanted),
         }
+    }
+
+    /// The same file as text alone.
+    fn as_text(&self) -> Self {
+        Self { raw: self.raw.clone(), yaml: None, body: text_start(&self.raw) }
     }
 
     fn set_line(&mut self, key: &str, value: &Value) {
@@ -255,20 +266,44 @@ impl Document {
     /// Reads the unit. Missing keys get the defaults that its path implies.
     ///
     /// `path` is relative to the brain with `/` between its parts. A file without front matter was written before
-    /// nugget was installed; it is read as a unit of type `note`.
+    /// nugget was installed; it is read as a unit of type `note`. So is one outside of `domains/` whose front matter is
+    /// another program's: what a unit cannot have of it is left out.
     ///
     /// # Errors
     /// If the front matter is not a YAML mapping, or a known key has a value of the wrong type, or a merge has left its
     /// conflict in the text.
     pub fn unit(&self, path: &str) -> Result<Unit, FrontMatterError> {
-        let mapping = self.mapping()?;
         if let Some(line) = text::conflict_line(&self.raw) {
             return Err(FrontMatterError::new(
                 line,
                 "a merge has left a conflict here: both texts stand between its marks",
             ));
         }
-        self.read_keys(&mapping, path)
+        let mapping = self.mapping();
+        let is_strict = path.starts_with("domains/") || self.claims_unit();
+        match mapping {
+            Ok(mapping) => match self.read_keys(&mapping, path) {
+                Err(_) if !is_strict => {
+                    let keys: Vec<&str> = mapping.keys().filter_map(Value::as_str).collect();
+                    self.read_each_key(&mapping, path, &keys).map(|(unit, _)| unit)
+                }
+                read => read,
+            },
+            // Text between two rules, or YAML that its program reads otherwise: it can be found as text.
+            Err(_) if !is_strict => self.as_text().read_keys(&Mapping::new(), path),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Whether the front matter is meant for nugget: other programs know neither `id` nor its types.
+    fn claims_unit(&self) -> bool {
+        let has_own_type = || {
+            let line =
+                self.key_span("type").and_then(|span| self.raw[span].split_once(':')?.1.lines().next());
+            let kind = line.map(|kind| UnitType::from(kind.trim().trim_matches(['"', '\''])));
+            kind.is_some_and(|kind| UnitType::KNOWN.contains(&kind))
+        };
+        self.key_span("id").is_some() || has_own_type()
     }
 
     /// Reads a unit from these keys only, each on its own, so that a value that no unit can have does not take the
@@ -281,12 +316,19 @@ impl Document {
         path: &str,
         keys: &[&str],
     ) -> Result<(Unit, Vec<FrontMatterError>), FrontMatterError> {
-        let mapping = self.mapping()?;
-        let note = || Mapping::from_iter([(Value::from("type"), Value::from("note"))]);
-        let (mut kept, mut errors) = (note(), Vec::new());
+        self.read_each_key(&self.mapping()?, path, keys)
+    }
+
+    fn read_each_key(
+        &self,
+        mapping: &Mapping,
+        path: &str,
+        keys: &[&str],
+    ) -> Result<(Unit, Vec<FrontMatterError>), FrontMatterError> {
+        let (mut kept, mut errors) = (note_mapping(), Vec::new());
         for key in keys {
             let Some(value) = mapping.get(*key) else { continue };
-            let mut alone = note();
+            let mut alone = note_mapping();
             alone.insert((*key).into(), value.clone());
             match self.read_keys(&alone, path) {
                 Ok(_) if value.is_null() => {}
@@ -351,7 +393,9 @@ impl Document {
             let what = error.to_string();
             // The library counts lines from the start of the front matter; its line number is cut off.
             let what = what.split(" at line ").next().unwrap_or(&what);
-            FrontMatterError::new(line, format!("front matter is not valid YAML: {what}"))
+            let text = self.raw.lines().nth(line - 1).unwrap_or_default();
+            let advice = if has_bare_colon(text) { "; put a value that has a colon in quotes" } else { "" };
+            FrontMatterError::new(line, format!("front matter is not valid YAML: {what}{advice}"))
         })?;
         match value {
             Value::Mapping(mapping) => Ok(mapping),
@@ -359,6 +403,11 @@ impl Document {
             _ => Err(FrontMatterError::new(first_line + 1, "front matter must be `key: value` lines")),
         }
     }
+}
+
+/// The front matter of a note that has nothing else in it.
+fn note_mapping() -> Mapping {
+    Mapping::from_iter([(Value::from("type"), Value::from("note"))])
 }
 
 /// Reads typed values from a mapping, with errors that name the key and the line.
@@ -522,10 +571,12 @@ impl<'a> PathDefaults<'a> {
         Self { domain, stem, path }
     }
 
-    /// The file stem below `domains/`; elsewhere the path, because two folders may hold notes of the same name.
+    /// The file stem below `domains/`; elsewhere the path, because two folders may hold notes of the same name, as any may
+    /// hold a README.
     fn id(&self) -> UnitId {
         let path = self.path.strip_suffix(".md").unwrap_or(self.path);
-        UnitId::verbatim(name::nfc(if path.starts_with("domains/") { self.stem } else { path }))
+        let is_named = path.starts_with("domains/") && !self.stem.eq_ignore_ascii_case("README");
+        UnitId::verbatim(name::nfc(if is_named { self.stem } else { path }))
     }
 }
 
@@ -557,9 +608,14 @@ fn entry(key: &str, value: &Value) -> String {
     })
 }
 
+/// The offset behind a byte order mark.
+fn text_start(raw: &str) -> usize {
+    if raw.starts_with('\u{feff}') { '\u{feff}'.len_utf8() } else { 0 }
+}
+
 /// The range of the YAML, if there is any, and the offset of the body.
 fn find_front_matter(raw: &str) -> Result<(Option<Range<usize>>, usize), FrontMatterError> {
-    let start = if raw.starts_with('\u{feff}') { '\u{feff}'.len_utf8() } else { 0 };
+    let start = text_start(raw);
     let mut lines = lines(raw, start);
     let Some(opening) = lines.next().filter(|line| is_fence(&raw[line.clone()])) else {
         return Ok((None, start));
@@ -569,11 +625,37 @@ fn find_front_matter(raw: &str) -> Result<(Option<Range<usize>>, usize), FrontMa
             return Ok((Some(opening.end..line.start), line.end));
         }
         if line.end - opening.end > FRONT_MATTER_BYTES_MAX {
+            if !begins_with_keys(&raw[opening.end..]) {
+                return Ok((None, start));
+            }
             let what = format!("front matter is larger than {} KiB", FRONT_MATTER_BYTES_MAX / 1024);
             return Err(FrontMatterError::new(1, what));
         }
     }
+    if !begins_with_keys(&raw[opening.end..]) {
+        return Ok((None, start));
+    }
     Err(FrontMatterError::new(1, "front matter is opened with `---` and never closed"))
+}
+
+/// Whether the lines before the first blank one are keys with their values, not a text below a horizontal rule.
+fn begins_with_keys(text: &str) -> bool {
+    let is_any_key = |line: &str| {
+        let key = line.split_once(':').map_or("", |(key, _)| key.trim_end());
+        !key.is_empty() && key.chars().all(|c| c.is_alphanumeric() || matches!(c, '_' | '-'))
+    };
+    let mut block = text
+        .lines()
+        .take_while(|line| !line.trim().is_empty() && !is_fence(line))
+        .skip_while(|line| line.starts_with('#'));
+    block.next().is_some_and(is_any_key)
+        && block.all(|line| is_any_key(line) || continues(line) || line.starts_with('#'))
+}
+
+/// Whether the value of a `key: value` line has a colon of its own and no quotes, as in `title: Meeting: x`.
+fn has_bare_colon(line: &str) -> bool {
+    let value = line.split_once(": ").map_or("", |(_, value)| value.trim_start());
+    value.contains(": ") && !value.starts_with(['"', '\'', '{', '[', '|', '>'])
 }
 
 fn is_fence(line: &str) -> bool {
@@ -827,6 +909,50 @@ mod tests {
             ("notes/caches", "note", "On caches")
         );
         assert_eq!(unit.domain.as_str(), "notes");
+    }
+
+    #[test]
+    fn outside_of_domains_what_a_unit_cannot_have_is_left_out() {
+        let note = |raw: &str| Document::parse(raw).unwrap().unit("Daily/1.md").unwrap();
+        let daily = note("---\ntags: [daily]\n---\nzebra\n");
+        assert_eq!(
+            (daily.id.as_str(), daily.kind, daily.tags),
+            ("Daily/1", UnitType::Note, vec!["daily".to_owned()])
+        );
+        let dated =
+            note("---\ncreated: 27.11.2026\ntype: meeting\nrelated: [[x]]\naliases: [a]\n---\nzebra\n");
+        assert_eq!((dated.kind.as_str(), dated.created, dated.body.as_str()), ("meeting", None, "zebra\n"));
+        for raw in [
+            "---\ntitle: Meeting: x\n---\nzebra\n",
+            "---\nzebra\n---\nand more\n",
+            "---\n\n# Zebra\n\nzebra",
+            "---\nNote: this is\na text with a zebra\n",
+        ] {
+            assert!(note(raw).body.contains("zebra"), "{raw}");
+        }
+        let long = format!("---\n\n{}---\n", "a zebra\n".repeat(10_000));
+        assert!(note(&long).body.contains("zebra"));
+    }
+
+    #[test]
+    fn outside_of_domains_front_matter_that_claims_a_unit_must_be_right() {
+        let error = |raw: &str| Document::parse(raw).and_then(|file| file.unit("Daily/1.md")).unwrap_err();
+        assert_eq!(error("---\ntype: bug\ncreated: 27.11.2026\n---\n").line, 3);
+        assert!(error("---\nid: x\n---\n").what.contains("`type` is missing"));
+        assert!(
+            error("---\ntype: bug\ntitle: a: b\n---\n")
+                .what
+                .ends_with("put a value that has a colon in quotes")
+        );
+        assert!(error("---\ntitle: x\ntags:\n- a\n\ntext\n").what.contains("never closed"));
+        assert!(error("---\ntags: [a]\n---\n<<<<<<< HEAD\n").what.contains("conflict"));
+    }
+
+    #[test]
+    fn a_readme_of_a_domain_is_named_after_its_path() {
+        let id = |path: &str| Document::parse("# Foo").unwrap().unit(path).unwrap().id;
+        assert_eq!(id("domains/foo/README.md").as_str(), "domains/foo/README");
+        assert_eq!(id("domains/foo/pools.md").as_str(), "pools");
     }
 
     #[test]

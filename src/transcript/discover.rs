@@ -107,7 +107,8 @@ fn entries(folder: &Path) -> impl Iterator<Item = fs::DirEntry> {
 /// The client's folder: `CLAUDE_CONFIG_DIR`, otherwise `~/.claude`.
 pub fn client_folder() -> Option<PathBuf> {
     let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    variable("CLAUDE_CONFIG_DIR").or_else(|| Some(variable("HOME")?.join(".claude")))
+    variable("CLAUDE_CONFIG_DIR")
+        .or_else(|| Some(variable("HOME").filter(|home| home.is_absolute())?.join(".claude")))
 }
 
 /// What the head of a transcript says.

@@ -24,6 +24,8 @@ use crate::spawn::ensure_worker;
 
 /// How many lines of a transcript are searched for its session's id.
 const ID_LINES_MAX: usize = 50;
+/// The longest id of a session that is taken from a hook, in bytes.
+const SESSION_ID_BYTES_MAX: usize = 200;
 /// How often `--wait` checks the capture.
 const POLL_EVERY: Duration = Duration::from_millis(100);
 /// How many titles are printed.
@@ -134,7 +136,8 @@ impl CaptureSessionArgs {
             Err(error) => {
                 Spool::new(places.spool()).put(&announcement).map_err(|spool| {
                     CliError::new(format!(
-                        "the session was neither queued ({error}) nor stored in the spool ({spool})"
+                        "the session is not captured: it was neither queued ({error}) nor stored in the spool ({spool}); \
+                         `nugget sync --since 7d` captures it once that is put right"
                     ))
                     .hint("check that there is space on the disk; the transcript is unchanged")
                 })?;
@@ -368,8 +371,14 @@ fn announcement_from_hook() -> Result<Announcement, CliError> {
     };
     let HookInput { session_id, transcript_path, cwd, reason, .. } = serde_json::from_slice(&line)
         .map_err(|error| CliError::new(format!("failed to read the hook's line: {error}")).hint(HINT))?;
+    if session_id.len() > SESSION_ID_BYTES_MAX {
+        let length = output::thousands(session_id.len() as u64);
+        return Err(CliError::new(format!(
+            "the session's id in the hook's line is too long: {length} bytes, at most {SESSION_ID_BYTES_MAX}"
+        )));
+    }
     let transcript = transcript_path.filter(|path| path.is_absolute());
-    let (Some(transcript), 1..=200) = (transcript, session_id.len()) else {
+    let (Some(transcript), false) = (transcript, session_id.is_empty()) else {
         return Err(CliError::new(
             "the hook's line does not name a session and the absolute path of its transcript",
         )

@@ -661,11 +661,10 @@ fn check_index(brain: &Brain, embed: &embed::Settings) -> Check {
         let queue = StatePaths::for_brain(brain.root()).queue();
         let view = BrainView::with_pending_notes(brain, branch.as_deref(), &queue);
         Ok(match index.is_current(&view, &label)? {
-            true if unreadable > 0 => Check::warning(
-                name,
-                format!("{state}; {}, so that no question finds it", output::no_units(unreadable)),
-            )
-            .fix("`nugget index` says what is wrong"),
+            true if unreadable > 0 => {
+                Check::warning(name, format!("{state}; {} and cannot be found", output::no_units(unreadable)))
+                    .fix("`nugget index` says what is wrong")
+            }
             true => Check::ok(name, format!("{state}, up to date")),
             false => Check::warning(name, format!("{state}, behind the files; the next question updates it"))
                 .fix("nugget index"),

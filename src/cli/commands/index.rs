@@ -86,14 +86,11 @@ impl IndexArgs {
             }
             None => format!("the index is up to date: {size}\n"),
         })?;
-        for problem in &problems {
-            output::note(&format!(
-                "skipped {}:{}: {}",
-                problem.path,
-                problem.line,
-                output::safe(&problem.what)
-            ));
-        }
+        let problems: Vec<String> = problems
+            .iter()
+            .map(|problem| format!("{}:{}: {}", problem.path, problem.line, problem.what))
+            .collect();
+        output::note_skipped(&problems);
         Ok(())
     }
 }

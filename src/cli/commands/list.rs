@@ -84,9 +84,7 @@ impl ListArgs {
             });
             pager::print(context, &output::table(&["ID", "TYPE", "DOMAIN", "TITLE"], rows))?;
         }
-        for problem in &problems {
-            output::note(&format!("skipped {}", output::safe(problem)));
-        }
+        output::note_skipped(&problems);
         Ok(())
     }
 }

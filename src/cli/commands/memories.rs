@@ -10,7 +10,7 @@ use super::sessions::render::short;
 use super::sessions::{PATIENCE, number_of_results, project_key};
 use crate::archive::open_archive;
 use crate::error::{CliError, MISSING, USAGE};
-use crate::output::{self, age, counted, safe};
+use crate::output::{self, ago, counted, safe};
 
 const AFTER: &str = "\
 nugget cuts each archived session into topics and keeps one memory of each that
@@ -199,8 +199,7 @@ impl OneArgs {
 
 /// `12 · 3 d ago · session 5a3b7c1e`.
 fn head(memory: &Memory, with_project: bool, now: Timestamp) -> String {
-    let mut head =
-        format!("{} · {} ago · session {}", memory.id, age(memory.at, now), short(&memory.session));
+    let mut head = format!("{} · {} · session {}", memory.id, ago(memory.at, now), short(&memory.session));
     if with_project {
         head.push_str(&format!(" · {}", safe(memory.project_name())));
     }

@@ -260,9 +260,9 @@ fn describe(found: &Found, now: Timestamp) -> String {
         Found::Message(hit) => {
             let session = &hit.session;
             let mut text = format!(
-                "{bold}{}{bold:#} {dim}{} ago in {}, session {}{}{dim:#}\n",
+                "{bold}{}{bold:#} {dim}{} in {}, session {}{}{dim:#}\n",
                 who(hit.kind, &hit.tools),
-                render::ago(hit.at.or(session.ended), now),
+                render::ago_in_words(hit.at.or(session.ended), now),
                 render::project(session),
                 render::short_id(session),
                 if hit.by_meaning && !hit.by_words { ", close in meaning" } else { "" },

@@ -654,6 +654,9 @@ fn sync(
     settings.again = again;
     settings.patience = PATIENCE;
     let progress = |progress: &::archive::Progress| {
+        if progress.bytes_total < 1_000_000 {
+            return;
+        }
         bar.set_length(progress.bytes_total / 1_000_000);
         bar.set_position(progress.bytes / 1_000_000);
     };

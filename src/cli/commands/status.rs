@@ -105,7 +105,7 @@ impl StatusArgs {
         } else if self.json {
             output::print_json(&read()?.to_json())
         } else {
-            let lines = read()?.lines(output::terminal_width(), is_detailed);
+            let lines = read()?.lines(output::row_width(), is_detailed);
             pager::print(context, &output::styled(&lines))
         }
     }

@@ -174,6 +174,31 @@ fn an_extraction_without_a_lesson_gives_the_reason() {
     assert_eq!(extract_by_rules(&Conversation::default()).empty_reason.unwrap(), "nothing was said");
 }
 
+#[test]
+fn a_session_in_another_language_is_told_that_the_rules_read_english() {
+    let reason = |text: &str| {
+        let said = Event {
+            line: "1".into(),
+            at: None,
+            sidechain: false,
+            kind: EventKind::Human { text: text.to_owned() },
+        };
+        extract_by_rules(&Conversation { events: vec![said], ..Conversation::default() })
+            .empty_reason
+            .unwrap()
+    };
+    for other in [
+        "Das ist gut, und der Test läuft mit pnpm, aber bitte noch nicht hochladen.",
+        "依存関係を更新してください。",
+        "Por favor, não apague os arquivos que usamos para uma demonstração.",
+    ] {
+        assert!(reason(other).starts_with("the rules read English"), "{other}: {}", reason(other));
+    }
+    for english in ["fix tests", "Rename `das` to `der`, and the other two as well.", "run cargo build"] {
+        assert_eq!(reason(english), "no decision, fix or rule was stated in 1 turn", "{english}");
+    }
+}
+
 /// In this recorded session nugget answered that the project uses tabs, and the model repeated it as a "decision".
 #[test]
 fn recalled_text_is_not_learned_again() {

@@ -88,7 +88,7 @@ impl Finder<'_> {
         }
         let mut projects: Vec<PathBuf> = Vec::new();
         if let Ok(here) = std::env::current_dir() {
-            let home = std::env::var_os("HOME").map(PathBuf::from);
+            let home = brain::paths::home();
             projects.extend(
                 here.ancestors()
                     .take_while(|folder| Some(*folder) != home.as_deref() && folder.parent().is_some())

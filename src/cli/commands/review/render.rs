@@ -8,7 +8,7 @@ use queue::EvidenceLine;
 use ratatui::style::{Color, Style};
 use similar::{ChangeTag, TextDiff};
 
-use crate::output::{self, Line, Part, age, counted, safe, wrap};
+use crate::output::{self, Line, Part, age, ago, counted, safe, wrap};
 
 pub(super) const DIM: Style = Style::new().dim();
 pub(super) const BOLD: Style = Style::new().bold();
@@ -46,7 +46,7 @@ pub(super) fn origin(item: &Item, now: Timestamp) -> String {
         _ => "session",
     };
     let project = project(item).map(|project| format!(" in {project}")).unwrap_or_default();
-    format!("{what} {}{project}, {} ago", safe(&item.session), age(item.time, now))
+    format!("{what} {}{project}, {}", safe(&item.session), ago(item.time, now))
 }
 
 /// What is special about an item, beside that it adds a unit.

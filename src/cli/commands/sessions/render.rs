@@ -90,6 +90,10 @@ pub(crate) fn ago(at: Option<Timestamp>, now: Timestamp) -> String {
     at.map_or_else(|| "?".to_owned(), |at| output::age(at, now))
 }
 
+pub(crate) fn ago_in_words(at: Option<Timestamp>, now: Timestamp) -> String {
+    at.map_or_else(|| "? ago".to_owned(), |at| output::ago(at, now))
+}
+
 /// What a session was about, in a line.
 pub(crate) fn subject(session: &Session) -> String {
     let text = session.title.as_deref().or(session.first_prompt.as_deref()).unwrap_or("(no prompt)");
@@ -134,7 +138,7 @@ pub(crate) fn entry(session: &Session, capture: Option<&Capture>, now: Timestamp
     facts.extend(Some(dollars(session.cost_microdollars)).filter(|cost| !cost.is_empty()));
     let width = output::terminal_width();
     let id = short_id(session);
-    let line = format!("{} ago · {}", ago(session.ended, now), facts.join(" · "));
+    let line = format!("{} · {}", ago_in_words(session.ended, now), facts.join(" · "));
     format!(
         "{bold}{id}{bold:#}  {dim}{}{dim:#}\n  {}\n",
         output::fit(&line, width.saturating_sub(output::width(&id) + 2)),
@@ -245,7 +249,7 @@ pub(crate) fn text(session: &Session, messages: &[ShownMessage], now: Timestamp)
     for line in facts(session) {
         text.push_str(&format!("{dim}{line}{dim:#}\n"));
     }
-    text.push_str(&format!("{dim}{} ago; {}{dim:#}\n", ago(session.ended, now), resume(session)));
+    text.push_str(&format!("{dim}{}; {}{dim:#}\n", ago_in_words(session.ended, now), resume(session)));
     for message in messages {
         text.push_str(&format!("\n{bold}{}{bold:#} {dim}{}{dim:#}\n", who(message), time(message.at)));
         if !message.thinking.is_empty() {

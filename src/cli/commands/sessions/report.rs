@@ -6,7 +6,7 @@ use ::archive::{ProjectContext, Stats};
 use jiff::Timestamp;
 use queue::Capture;
 
-use super::render::{ago, dollars, outcome, short, short_count, short_id, subject};
+use super::render::{ago_in_words, dollars, outcome, short, short_count, short_id, subject};
 use crate::output::{counted, safe, table, terminal_width, thousands};
 
 /// How many of each are listed.
@@ -36,7 +36,7 @@ pub(crate) fn context(
     );
     for session in found.sessions.iter().take(LISTED_MAX) {
         let mut line =
-            format!("- {} ({} ago): {}", short_id(session), ago(session.ended, now), subject(session));
+            format!("- {} ({}): {}", short_id(session), ago_in_words(session.ended, now), subject(session));
         if let Some(capture) = captures.get(&session.id) {
             line.push_str(&format!(" [captured: {}]", outcome(capture)));
         }
@@ -46,9 +46,9 @@ pub(crate) fn context(
         text.push_str("\n## Open threads\n\n");
         for thread in found.open_threads.iter().take(LISTED_MAX) {
             text.push_str(&format!(
-                "- {} ({} ago), {}: {}\n",
+                "- {} ({}), {}: {}\n",
                 short(&thread.session),
-                ago(thread.at, now),
+                ago_in_words(thread.at, now),
                 safe(&thread.why),
                 words(&thread.text)
             ));
@@ -58,9 +58,9 @@ pub(crate) fn context(
         text.push_str("\n## Decisions\n\n");
         for decision in found.decisions.iter().take(LISTED_MAX) {
             text.push_str(&format!(
-                "- {} ({} ago): {}\n",
+                "- {} ({}): {}\n",
                 short(&decision.session),
-                ago(decision.at, now),
+                ago_in_words(decision.at, now),
                 words(&decision.text)
             ));
         }

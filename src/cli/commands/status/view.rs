@@ -50,7 +50,7 @@ impl Status {
             lines.push(fact("server", plain(server.describe())));
         }
         if let Some((at, why)) = &self.unread {
-            let last = format!("last session {} ago: {}", output::age(*at, self.now), why);
+            let last = format!("last session {}: {}", output::ago(*at, self.now), why);
             lines.extend(wrapped_fact("model", &last, WARN, width));
         }
         let has_spent = self.spend.tokens > 0 || self.spend.microdollars > 0;
