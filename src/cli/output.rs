@@ -136,7 +136,8 @@ fn wrap_line(wrapped: &mut String, line: &str, columns: usize) {
         rest = after;
         gap = if space.is_empty() { gap } else { space };
         let width = shown_width(word);
-        if is_begun && used + gap.len() + width > columns {
+        // The mark of a quotation or an item does not stand alone.
+        if is_begun && used + gap.len() > below.len() && used + gap.len() + width > columns {
             wrapped.push('\n');
             wrapped.push_str(&below);
             used = below.len();
@@ -146,11 +147,13 @@ fn wrap_line(wrapped: &mut String, line: &str, columns: usize) {
         }
         gap = "";
         is_begun |= width > 0;
-        let is_wide = used + width > columns && width > word.chars().count() && !word.contains('\u{1b}');
+        let (styles, text, after) = split_styles(word);
+        // Text of wide characters, and nothing but styles around it.
+        let is_wide = used + width > columns && width > text.chars().count() && shown_width(after) == 0;
         if is_wide {
-            for (at, part) in
-                parts_of(word, columns.saturating_sub(below.len()).max(2)).into_iter().enumerate()
-            {
+            wrapped.push_str(styles);
+            let room = columns.saturating_sub(below.len()).max(2);
+            for (at, part) in parts_of(text, room).into_iter().enumerate() {
                 if at > 0 {
                     wrapped.push('\n');
                     wrapped.push_str(&below);
@@ -158,11 +161,23 @@ fn wrap_line(wrapped: &mut String, line: &str, columns: usize) {
                 wrapped.push_str(part);
                 used = below.len() + self::width(part);
             }
+            wrapped.push_str(after);
         } else {
             wrapped.push_str(word);
             used += width;
         }
     }
+}
+
+/// The escape codes before a word, the text up to the next one, and the rest.
+fn split_styles(word: &str) -> (&str, &str, &str) {
+    let mut text = word;
+    while let code @ 1.. = style_code(text).len() {
+        text = &text[code..];
+    }
+    let (styles, _) = word.split_at(word.len() - text.len());
+    let (text, after) = text.split_at(text.find('\u{1b}').unwrap_or(text.len()));
+    (styles, text, after)
 }
 
 /// The number of cells that a text with styles takes.
@@ -620,6 +635,10 @@ mod tests {
         let address = "https://example.com/a/long/one";
         assert_eq!(shown(&format!("see {address} there")), format!("see\n{address}\nthere"));
         assert_eq!(shown(&"日本".repeat(6)), format!("{}\n日本", "日本".repeat(5)));
+        assert_eq!(
+            shown(&format!("\u{1b}[2m> {}\u{1b}[0m", "日本".repeat(6))),
+            format!("\u{1b}[2m> {}\n> {}\u{1b}[0m", "日本日本日本日本日", "本日本")
+        );
         assert_eq!(
             shown("\u{1b}[1mone two\u{1b}[0m three four five"),
             "\u{1b}[1mone two\u{1b}[0m three four\nfive"

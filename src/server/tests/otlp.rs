@@ -50,8 +50,9 @@ fn child() {
     let serving = async {
         let server = TestServer::start().await;
         assert_eq!(server.send(&question("alpha", ALPHA, "private words")).await.status, 200);
-        tokio::task::spawn_blocking(|| telemetry.shutdown()).await.unwrap();
+        // The span of a request ends a little after its answer.
         server.ended().await;
+        tokio::task::spawn_blocking(|| telemetry.shutdown()).await.unwrap();
     };
     runtime.block_on(serving.with_current_subscriber());
 }
