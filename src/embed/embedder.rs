@@ -128,7 +128,7 @@ impl Embedder {
     /// The vector of a query, and by the built-in model those of its tokens.
     ///
     /// # Errors
-    /// As for [`Embedder::embed_document`].
+    /// As for [`Embedder::embed_document`]; [`Error::UnknownWords`] for one that the built-in model cannot read.
     pub fn embed_query(&self, text: &str) -> Result<Embedding, Error> {
         self.embed(text, Purpose::Query)
     }
@@ -184,8 +184,12 @@ impl Embedder {
         }
         let mut tokens = Vec::new();
         let vector = match (&self.engine, purpose) {
-            (Engine::BuiltIn { model, projection, .. }, _) => {
-                let hidden = model.token_vectors(&self.tokenizer.model_input("", text)?);
+            (Engine::BuiltIn { model, projection, .. }, purpose) => {
+                let input = self.tokenizer.model_input("", text)?;
+                if purpose == Purpose::Query && self.tokenizer.is_mostly_unknown(&input) {
+                    return Err(Error::UnknownWords);
+                }
+                let hidden = model.token_vectors(&input);
                 tokens = projection.pack(&hidden);
                 minilm::mean(&hidden)
             }

@@ -11,6 +11,8 @@ use crate::settings::Provider;
 pub enum Error {
     #[error("there is nothing to embed: the text has no words")]
     Empty,
+    #[error("the model knows hardly any of these words")]
+    UnknownWords,
     #[error("failed to read the {what} {}", path.display())]
     Read { what: &'static str, path: PathBuf, source: std::io::Error },
     #[error("{} is not a tokenizer (tokenizer.json)", path.display())]

@@ -30,6 +30,8 @@ struct Shared {
     words: RwLock<AHashMap<String, Arc<[u32]>>>,
     table: OnceLock<Option<TokenTable>>,
     model: ModelChoice,
+    /// The token that stands for what is not in the vocabulary.
+    unknown: Option<u32>,
     /// Whether no token reaches over a space, and each character of ASCII punctuation is a token, as in BERT's tokenizer:
     /// then a text has the tokens of its words, which are cached.
     splits_at_punctuation: bool,
@@ -76,8 +78,10 @@ impl Tokenizer {
         inner.with_padding(None);
         // A text that contains `[SEP]` means the characters.
         inner.set_encode_special_tokens(true);
+        let unknown = ["[UNK]", "<unk>"].iter().find_map(|token| inner.token_to_id(token));
         let shared = Shared {
             inner,
+            unknown,
             tokens_max,
             words: RwLock::default(),
             table: OnceLock::new(),
@@ -155,6 +159,15 @@ impl Tokenizer {
         encoding.truncate(room, 0, TruncationDirection::Right);
         let encoding = inner.post_process(encoding, None, true).map_err(failed)?;
         Ok(encoding.get_ids().to_vec())
+    }
+
+    /// Whether most of a text, as the model is to read it, is not in the vocabulary: of such texts, as in Japanese, any two
+    /// would be alike.
+    pub(crate) fn is_mostly_unknown(&self, input: &[u32]) -> bool {
+        let special =
+            self.shared.inner.get_post_processor().map_or(0, |processor| processor.added_tokens(false));
+        let unknown = input.iter().filter(|id| Some(**id) == self.shared.unknown).count();
+        unknown * 2 > input.len().saturating_sub(special)
     }
 
     /// The ids of a text's tokens as the model reads them: truncated to the limit, without special tokens.

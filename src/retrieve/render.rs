@@ -73,7 +73,9 @@ pub(crate) fn head(answer: &Answer, found: usize) -> String {
         }
     }
     if answer.words_only && answer.searched > 0 {
-        out.push_str("Searched by words only: the embedding model was not available.\n");
+        out.push_str(
+            "Searched by words only: the embedding model is not available, or does not know these words.\n",
+        );
     }
     out
 }

@@ -72,6 +72,19 @@ fn a_vector_depends_only_on_its_text() {
 }
 
 #[test]
+fn a_question_in_unknown_words_has_no_vector() {
+    let embedder = embedder();
+    for question in ["承認", "🔑", "連線池 timeout"] {
+        assert!(matches!(embedder.embed_query(question), Err(Error::UnknownWords)), "{question}");
+        assert!(embedder.embed_document(question).is_ok(), "{question}");
+    }
+    for question in ["Größe der Prüfsumme", "why does 承認 fail in the worker?", "日本語のテキスト"]
+    {
+        assert!(embedder.embed_query(question).is_ok(), "{question}");
+    }
+}
+
+#[test]
 fn hostile_texts_give_a_vector_or_an_error() {
     let embedder = embedder();
     for blank in ["", "   \n\t ", "\0\0", "\u{200b}\u{feff}", "\u{1}\u{2}"] {
