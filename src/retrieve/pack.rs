@@ -370,7 +370,9 @@ fn explain_match(scored: &Scored, trace: &Trace) -> String {
     let shown = format!("{}\n{}", scored.record.breadcrumb, scored.record.text).to_lowercase();
     let held: Vec<&str> = shown.split(|c: char| !c.is_alphanumeric() && c != '_').collect();
     let exact = trace.analysis.exact.iter().filter(|signal| shown.contains(signal.as_str())).cloned();
-    let words = trace.analysis.terms.iter().map(|term| term.to_lowercase()).filter(|term| holds(&held, term));
+    // Scripts without spaces have their words within others.
+    let is_held = |term: &String| holds(&held, term) || !term.is_ascii() && shown.contains(term.as_str());
+    let words = trace.analysis.terms.iter().map(|term| term.to_lowercase()).filter(is_held);
     let mut named: Vec<String> = Vec::new();
     for word in exact.chain(words) {
         if named.len() < WORDS_NAMED_MAX && named.iter().all(|other| !other.contains(&word)) {
@@ -386,6 +388,7 @@ fn explain_match(scored: &Scored, trace: &Trace) -> String {
         (true, true) => "matches the meaning".to_owned(),
         (false, false) => format!("matches the {noun} {named}"),
         (false, true) if scored.features.neighbour > 0.0 => "is next to a passage that matches".to_owned(),
+        (false, true) if trace.words_only => "matches the words".to_owned(),
         (false, true) => "is close in meaning".to_owned(),
     }
 }

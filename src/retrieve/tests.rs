@@ -372,6 +372,18 @@ fn unit_text_is_quoted_and_has_no_hidden_characters() {
 }
 
 #[test]
+fn a_word_of_a_script_without_spaces_is_found_and_named() {
+    let body = "副作用をコミットしてから承認する。";
+    let world = World::new(&[
+        ("ack", unit("ack", "請求書の送信", "", body)),
+        ("key", unit("key", "\"🔑\"", "", "k")),
+    ]);
+    let answer = world.ask("承認");
+    assert_eq!(ids(&answer), ["ack"]);
+    assert_eq!(answer.units[0].why, "matches the word `承認`");
+}
+
+#[test]
 fn every_stage_reports_its_result() {
     let world = World::of_units();
     let query = world.query("how do I shut down a worker pool?");
