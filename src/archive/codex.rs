@@ -94,7 +94,7 @@ impl Codex {
         let variable =
             |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
         variable("CODEX_HOME")
-            .or_else(|| Some(variable("HOME").filter(|home| home.is_absolute())?.join(".codex")))
+            .or_else(|| Some(std::env::home_dir().filter(|home| home.is_absolute())?.join(".codex")))
     }
 }
 

@@ -368,6 +368,14 @@ impl<'t> PieceWriter<'t> {
         Ok(self.transaction.prepare_cached(sql)?.query_row(params![row, tool], read_place).optional()?)
     }
 
+    /// Makes a message's content, thinking and calls of tools searchable.
+    fn add_words(&self, row: i64, texts: [&str; 3]) -> Result<(), Error> {
+        let [content, thinking, tools] = texts.map(with_word_breaks);
+        let sql = "INSERT INTO messages (rowid, content, thinking, tools) VALUES (?1, ?2, ?3, ?4)";
+        self.transaction.prepare_cached(sql)?.execute(params![row, content, thinking, tools])?;
+        Ok(())
+    }
+
     /// Replaces what a message says by what its line says now.
     fn replace_text(
         &self,
@@ -391,10 +399,7 @@ impl<'t> PieceWriter<'t> {
         for table in ["messages WHERE rowid", "vectors WHERE message"] {
             self.transaction.prepare_cached(&format!("DELETE FROM {table} = ?1"))?.execute([row])?;
         }
-        let sql = "INSERT INTO messages (rowid, content, thinking, tools) VALUES (?1, ?2, ?3, ?4)";
-        let words = [block.part(content), block.part(thinking), &message.tool_words].map(with_word_breaks);
-        let params = params![row, words[0], words[1], words[2]];
-        self.transaction.prepare_cached(sql)?.execute(params)?;
+        self.add_words(row, [block.part(content), block.part(thinking), &message.tool_words])?;
         for (tool, input) in message.tool_uses.iter().zip(inputs) {
             if let Some(old) = self.place_of_input(row, &tool.id)? {
                 self.blank(old)?;
@@ -543,11 +548,7 @@ impl<'t> PieceWriter<'t> {
         let row = self.transaction.last_insert_rowid();
         session.next_ordinal += 1;
         if has_text || !message.tool_words.is_empty() {
-            let sql = "INSERT INTO messages (rowid, content, thinking, tools) VALUES (?1, ?2, ?3, ?4)";
-            let words =
-                [block.part(content), block.part(thinking), &message.tool_words].map(with_word_breaks);
-            let params = params![row, words[0], words[1], words[2]];
-            self.transaction.prepare_cached(sql)?.execute(params)?;
+            self.add_words(row, [block.part(content), block.part(thinking), &message.tool_words])?;
         }
         for (tool, input) in message.tool_uses.iter().zip(inputs) {
             let name = self.name(&tool.name)?;

@@ -78,7 +78,7 @@ impl Tokenizer {
         inner.with_padding(None);
         // A text that contains `[SEP]` means the characters.
         inner.set_encode_special_tokens(true);
-        let unknown = ["[UNK]", "<unk>"].iter().find_map(|token| inner.token_to_id(token));
+        let unknown = inner.token_to_id("[UNK]");
         let shared = Shared {
             inner,
             unknown,

@@ -8,7 +8,8 @@ use crate::name::file_stem;
 use crate::text;
 use crate::wikilink::{sole_link, target_id};
 
-const REASON_CHARS_MAX: usize = 300;
+/// A longer reason is cut.
+pub const REASON_CHARS_MAX: usize = 300;
 
 /// The entries of `related`.
 pub fn entries(document: &Document) -> Vec<Value> {

@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 use knowledge::name::nfc;
-use knowledge::related::{entries, reason, target};
+use knowledge::related::{REASON_CHARS_MAX, entries, reason, target};
 use knowledge::wikilink::{Wikilink, wikilinks};
 use knowledge::{Document, UnitId, text};
 use serde_yaml::{Mapping, Value};
@@ -12,7 +12,6 @@ use crate::new_note::stamp;
 
 /// The most links of one note: what is related to everything says little about each.
 const LINKS_MAX: usize = 64;
-const REASON_CHARS_MAX: usize = 300;
 
 /// A link as it is asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -108,7 +108,7 @@ fn entries(folder: &Path) -> impl Iterator<Item = fs::DirEntry> {
 pub fn client_folder() -> Option<PathBuf> {
     let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     variable("CLAUDE_CONFIG_DIR")
-        .or_else(|| Some(variable("HOME").filter(|home| home.is_absolute())?.join(".claude")))
+        .or_else(|| Some(std::env::home_dir().filter(|home| home.is_absolute())?.join(".claude")))
 }
 
 /// What the head of a transcript says.
