@@ -38,7 +38,7 @@ impl CodeContext {
 
     fn project(&self) -> &Project {
         self.project.get_or_init(|| {
-            Project::of(&std::fs::canonicalize(&self.folder).unwrap_or_else(|_| self.folder.clone()))
+            Project::from_folder(&std::fs::canonicalize(&self.folder).unwrap_or_else(|_| self.folder.clone()))
         })
     }
 

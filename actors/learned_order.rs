@@ -40,7 +40,7 @@ pub(crate) struct ShownAnswer {
 
 impl ShownAnswer {
     /// `None` for an answer that nothing can be learned from.
-    pub(crate) fn of(answer: &Answer, tool_use: Option<String>) -> Option<Self> {
+    pub(crate) fn from_answer(answer: &Answer, tool_use: Option<String>) -> Option<Self> {
         let data = answer.learning.as_ref()?;
         let propensity = |id: &knowledge::UnitId| {
             let drawn = data.candidates.iter().find(|candidate| candidate.id == *id);
@@ -91,7 +91,7 @@ impl ShownAnswer {
 impl LearnedOrder {
     /// For questions about the code in a folder.
     pub(crate) fn new(settings: Settings, workspace: Option<&Path>) -> Self {
-        let project = workspace.map(|folder| Project::of(folder).key);
+        let project = workspace.map(|folder| Project::from_folder(folder).key);
         Self { settings, project, archive: Mutex::default(), queue: OnceLock::new(), live: Mutex::default() }
     }
 

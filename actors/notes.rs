@@ -163,7 +163,7 @@ impl NoteStore {
         let mut base = present(&repository)?;
         let mut notebook = self.read(&repository, base)?;
         let done = operation(&mut notebook)?;
-        let Files { files, removes } = Files::of(notebook.changes());
+        let Files { files, removes } = Files::from_changes(notebook.changes());
         if files.is_empty() && removes.is_empty() {
             return Ok((done, Written::Unchanged));
         }
@@ -265,7 +265,7 @@ impl NoteStore {
         };
         let mut notebook = self.read(&repository, base)?;
         let done = operation(&mut notebook)?;
-        let Files { files, removes } = Files::of(notebook.changes());
+        let Files { files, removes } = Files::from_changes(notebook.changes());
         if files.is_empty() && removes.is_empty() {
             return Ok((done, Written::Unchanged));
         }
@@ -499,7 +499,7 @@ struct Files {
 }
 
 impl Files {
-    fn of(changes: Vec<FileChange>) -> Self {
+    fn from_changes(changes: Vec<FileChange>) -> Self {
         let mut all = Self::default();
         for FileChange { path, text, was_there } in changes {
             match text {

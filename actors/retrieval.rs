@@ -194,7 +194,7 @@ impl Retrieval {
         let read = tokio::task::spawn_blocking(move || {
             let open = || -> Result<Option<MemorySearch>, archive::Error> {
                 let folder = this.setup.workspace.as_deref();
-                let found = folder.map(Project::of).zip(Archive::open_existing(&archive)?);
+                let found = folder.map(Project::from_folder).zip(Archive::open_existing(&archive)?);
                 Ok(found.map(|(project, archive)| MemorySearch::new(archive, project.key)))
             };
             let search = match this.memories.get() {

@@ -713,7 +713,7 @@ impl Decisions {
         Ok(Self(by_path.collect()))
     }
 
-    fn of(&self, branch: &str, path: &str) -> Option<&Decision> {
+    fn decision(&self, branch: &str, path: &str) -> Option<&Decision> {
         self.0.get(&(branch.to_owned(), path.to_owned()))
     }
 
@@ -722,11 +722,11 @@ impl Decisions {
     }
 
     fn is_decided(&self, branch: &str, path: &str) -> bool {
-        matches!(self.of(branch, path), Some(Decision::Merged | Decision::Rejected { .. }))
+        matches!(self.decision(branch, path), Some(Decision::Merged | Decision::Rejected { .. }))
     }
 
     fn is_rejected(&self, branch: &str, path: &str) -> bool {
-        matches!(self.of(branch, path), Some(Decision::Rejected { .. }))
+        matches!(self.decision(branch, path), Some(Decision::Rejected { .. }))
     }
 
     fn has_rejected(&self, branch: &str) -> bool {
@@ -1112,7 +1112,7 @@ fn join_parts(items: Vec<Item>, said: &BTreeMap<String, ReflectedFile>) -> Vec<I
 
 /// Until when a file was put off.
 fn put_off(decisions: &Decisions, branch: &str, path: &str, now: Timestamp) -> Option<Timestamp> {
-    match decisions.of(branch, path) {
+    match decisions.decision(branch, path) {
         Some(Decision::Later { until }) if *until > now => Some(*until),
         _ => None,
     }

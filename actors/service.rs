@@ -280,7 +280,7 @@ impl Service {
     /// and waited for only a little, as it usually takes a millisecond. A failure is a line in the log.
     pub async fn record_shown(&self, answer: &Answer, tool_use: Option<String>) {
         let Some(learned) = &self.learned else { return };
-        let Some(shown) = ShownAnswer::of(answer, tool_use) else { return };
+        let Some(shown) = ShownAnswer::from_answer(answer, tool_use) else { return };
         let learned = Arc::clone(learned);
         let recording = tokio::task::spawn_blocking(move || learned.record(shown));
         let _ = tokio::time::timeout(RECORD_PATIENCE, recording).await;

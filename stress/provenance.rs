@@ -153,7 +153,7 @@ fn trace_lines(args: &LinesArgs, seed: u64) -> Result<Value> {
     let mut rng = Rng::with_seed(seed);
     let sampled = sample(args, &archive, &transcripts, &checkpoints, &mut rng)?;
 
-    let project = Project::of(&fs::canonicalize(&args.repository)?);
+    let project = Project::from_folder(&fs::canonicalize(&args.repository)?);
     let mut tracer = Tracer::new(&archive, &project.key);
     let (mut right, mut wrong, mut unknown) = (0, 0, 0);
     let (mut rest, mut rest_right, mut rest_typed, mut rest_wrong, mut rest_unknown) = (0, 0, 0, 0, 0);
@@ -492,7 +492,7 @@ fn measure(args: &ScaleArgs, binary: &Path, seed: u64) -> Result<Value> {
     let state = root.join("state/nugget");
     let archive = Archive::open(&state.join(FILE_NAME))?;
     archive.sync(&[&ClaudeCode::new(vec![root.join("client")])], &SyncSettings::new(&state))?;
-    let project = Project::of(&shop);
+    let project = Project::from_folder(&shop);
     let kinds = ["intent", "tuning", "decision", "caveat"];
     let words = ["retry", "token", "cache", "queue", "invoice", "login", "price", "timeout"];
     for session in archive.sessions(&::archive::Filter::default(), false, sessions)? {

@@ -26,7 +26,7 @@ struct Vectors {
 }
 
 impl Vectors {
-    fn of(&mut self, made: &[Made]) -> Result<Vec<Vec<f32>>> {
+    fn embed(&mut self, made: &[Made]) -> Result<Vec<Vec<f32>>> {
         let texts = made.iter().map(|made| reflect::text_to_compare(&made.unit));
         texts.map(|text| self.vector(text)).collect()
     }
@@ -232,7 +232,7 @@ fn settings() -> Settings {
 
 fn report(name: &str, brain: MadeBrain, vectors: &mut Vectors) -> Result<Tally> {
     let MadeBrain { units, defects } = brain;
-    let first = vectors.of(&units)?;
+    let first = vectors.embed(&units)?;
     let begun = std::time::Instant::now();
     let found = reflect::find(&observed(&units, &first), &settings(), now()?);
     let took = begun.elapsed();
@@ -306,7 +306,7 @@ fn second_pass(
         let recall = recall.get(&unit.id).copied().flatten();
         after.push(Made { path, text, unit, recall });
     }
-    let second = vectors.of(&after)?;
+    let second = vectors.embed(&after)?;
     let again = reflect::find(&observed(&after, &second), &settings(), now()?);
     let known: BTreeSet<&str> = found.iter().map(Finding::key).collect();
     Ok(again.into_iter().filter(|finding| !known.contains(finding.key())).collect())

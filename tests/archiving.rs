@@ -471,7 +471,7 @@ fn the_tools_of_the_settings_are_the_ones_that_exist() {
 }
 
 #[test]
-fn a_session_in_another_folder_than_the_clients_is_archived_once_its_hook_has_run() {
+fn a_session_in_any_folder_is_archived_once_its_hook_has_run() {
     let machine = Machine::new();
     let transcript = machine.sandbox.path().join("elsewhere/5f0a7c1e-2d3b-4c8e-9a61-b7d4e0c2f914.jsonl");
     fs::create_dir_all(transcript.parent().unwrap()).unwrap();

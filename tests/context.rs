@@ -111,7 +111,7 @@ fn ids(answer: &Value) -> Vec<String> {
 }
 
 #[test]
-fn a_reviewed_unit_is_told_of_its_file_and_records_only_where_there_is_none() {
+fn records_are_told_of_a_file_only_where_no_unit_is_about_it() {
     let shop = Shop::new();
     let file = shop.file("src/rates.rs");
     let records = shop.sandbox.json(["context", &file, "--json"]);
@@ -295,7 +295,7 @@ fn a_unit_whose_file_has_changed_is_named_in_its_project() {
 }
 
 #[test]
-fn an_answer_has_the_units_about_its_files_and_says_what_may_no_longer_hold() {
+fn units_about_an_answers_files_say_what_may_no_longer_hold() {
     let shop = Shop::new();
     shop.unit("rates-are-cached", "scope: [src/rates.rs]\n");
     shop.unit("rounding", "tags: [shop]\nscope: [src/money.rs]\nstale_after: 2026-01-01\n");

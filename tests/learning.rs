@@ -84,7 +84,7 @@ fn add_sessions(world: &mut LearningWorld, project: &str, feedback: Feedback, se
 }
 
 #[test]
-fn an_order_goes_live_by_honest_feedback_alone_and_projects_never_share_a_bit() {
+fn an_order_goes_live_by_honest_feedback_of_one_project_alone() {
     let (_one, mut alone) = world();
     add_sessions(&mut alone, "shop", Feedback::Honest, 7);
     alone.sync();
@@ -254,7 +254,7 @@ fn store(sandbox: &Sandbox, learner: &str, body: Vec<u8>, version: i64) {
     let archive = Archive::open(&sandbox.path().join("state/nugget").join(archive::FILE_NAME)).unwrap();
     let brain = state(sandbox).file_name().unwrap().to_string_lossy().into_owned();
     let scope = archive::ChangedScope {
-        scope: archive::Project::of(sandbox.path()).key,
+        scope: archive::Project::from_folder(sandbox.path()).key,
         revision: 0,
         questions: 0,
         version: version - 1,

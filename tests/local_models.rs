@@ -322,7 +322,7 @@ fn a_worker_that_waits_for_a_model_ends_when_its_queue_is_deleted() {
 }
 
 #[test]
-fn a_model_that_the_server_does_not_have_is_waited_for_until_it_is_named_right() {
+fn a_model_that_the_server_lacks_is_waited_for_until_named_right() {
     let api = OpenAiApi::start(|_| Reply::json(&units()));
     for backend in ["auto", "api"] {
         let machine = Machine::with_model(&api.url)

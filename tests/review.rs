@@ -256,7 +256,7 @@ fn a_file_that_is_no_unit_is_not_merged() {
 }
 
 #[test]
-fn a_new_brain_in_the_place_of_one_that_was_deleted_captures_its_sessions_again() {
+fn a_new_brain_in_a_deleted_ones_place_captures_its_sessions_again() {
     let sandbox = with_inbox();
     sandbox.ok(["review", "reject", "1"]);
     fs::remove_dir_all(sandbox.brain()).unwrap();
@@ -353,7 +353,7 @@ fn what_was_rejected_is_not_proposed_again() {
 }
 
 #[test]
-fn what_is_captured_again_after_it_was_forgotten_and_removed_waits_for_review() {
+fn what_is_captured_again_after_it_was_removed_waits_for_review() {
     let sandbox = with_inbox();
     sandbox.ok(["review", "merge", "--all"]);
     let list = sandbox.json(["list", "--json"]);

@@ -131,7 +131,7 @@ fn a_link_to_the_file_stays_a_link() {
 }
 
 #[test]
-fn config_set_tells_what_the_file_had_and_warns_of_a_brain_that_is_not_there() {
+fn config_set_tells_the_old_value_and_warns_of_a_missing_brain() {
     let sandbox = Sandbox::with_brain();
     let mut command = sandbox.command();
     command.args(["config", "set", "retrieve.limit", "5"]).env("NUGGET_RETRIEVE_LIMIT", "3");

@@ -111,7 +111,7 @@ fn errors_of_a_servers_commands_say_what_to_do() {
 }
 
 #[test]
-fn a_capture_waits_for_a_server_that_cannot_be_reached_and_is_worked_on_here_after_a_logout() {
+fn a_capture_for_an_unreachable_server_is_worked_on_here_after_a_logout() {
     let sandbox = Sandbox::with_brain();
     log_in(&sandbox);
     let transcript = fixture("transcripts/synthetic/flywheel.jsonl");
@@ -342,7 +342,7 @@ fn a_server_whose_model_has_other_dimensions_answers_by_meaning() {
 }
 
 #[test]
-fn a_server_sends_traces_and_metrics_to_the_collector_that_the_environment_names() {
+fn a_server_sends_traces_and_metrics_to_the_environments_collector() {
     if !has_postgres() {
         return;
     }
@@ -420,7 +420,7 @@ fn serve_tls(certificate: &rcgen::Certificate, key: &rcgen::KeyPair, socket: Pat
 }
 
 #[test]
-fn a_database_over_tls_is_used_only_with_a_certificate_of_a_known_authority_for_its_name() {
+fn a_database_over_tls_needs_a_known_authoritys_certificate_for_its_name() {
     if !has_postgres() {
         return;
     }

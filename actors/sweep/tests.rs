@@ -111,7 +111,7 @@ fn a_session_that_was_written_to_is_found_again() {
 }
 
 #[test]
-fn lines_that_the_client_writes_after_its_hooks_are_no_reason_to_capture_again() {
+fn lines_written_after_the_hooks_are_no_reason_to_capture_again() {
     let mut fixture = fixture();
     let path = fixture.transcript("a", "/w", 60);
     fixture.sweep();

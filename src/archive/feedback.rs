@@ -114,7 +114,7 @@ pub struct ExtractionOutcome {
 
 /// How often units were shown and used.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct ToldUnit {
+pub struct ShownUnit {
     /// Its id.
     pub item: String,
     /// Sessions that were shown it.
@@ -514,7 +514,7 @@ impl Archive {
     ///
     /// # Errors
     /// When the archive cannot be read.
-    pub fn told_units(&self, brain: &str, since: Timestamp) -> Result<Vec<ToldUnit>, Error> {
+    pub fn shown_units(&self, brain: &str, since: Timestamp) -> Result<Vec<ShownUnit>, Error> {
         let sql = "WITH told AS (
                 SELECT w.item, w.session, min(w.is_withheld) AS withheld,
                     max(c.outcome = 'used') AS used, max(c.outcome = 'contradicted') AS contradicted,
@@ -528,7 +528,7 @@ impl Archive {
         let connection = self.connection()?;
         let mut statement = connection.prepare_cached(sql)?;
         let read = |row: &Row<'_>| {
-            Ok(ToldUnit {
+            Ok(ShownUnit {
                 item: row.get(0)?,
                 sessions: row.get(1)?,
                 used: row.get(2)?,
@@ -581,7 +581,11 @@ impl Archive {
     ///
     /// # Errors
     /// When the archive cannot be read.
-    pub fn told_sessions(&self, brain: &str, since: Timestamp) -> Result<(u64, Vec<(String, u64)>), Error> {
+    pub fn sessions_shown_units(
+        &self,
+        brain: &str,
+        since: Timestamp,
+    ) -> Result<(u64, Vec<(String, u64)>), Error> {
         let connection = self.connection()?;
         let params = params![brain, since.as_millisecond()];
         let sql =

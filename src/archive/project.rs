@@ -25,7 +25,7 @@ pub struct Project {
 impl Project {
     /// The project that a folder is in. Only reads. A folder that is gone is a project of its own, unless its name says
     /// that it was a work tree in a repository.
-    pub fn of(cwd: &Path) -> Self {
+    pub fn from_folder(cwd: &Path) -> Self {
         let Self { key, path } = Self::as_named(cwd);
         Self { key: clean(&key), path }
     }
@@ -131,8 +131,8 @@ mod tests {
             format!("gitdir: {}\n", root.join("main/.git/worktrees/side").display()),
         )
         .unwrap();
-        let main = Project::of(&root.join("main/src/deep"));
-        let side = Project::of(&root.join("side"));
+        let main = Project::from_folder(&root.join("main/src/deep"));
+        let side = Project::from_folder(&root.join("side"));
         assert_eq!(main.key, root.join("main/.git").to_string_lossy());
         assert_eq!((&side.key, &side.path), (&main.key, &root.join("side")));
         assert_eq!(name_of(&side.key), "main");
@@ -142,9 +142,9 @@ mod tests {
             names.each_ref().map(Option::as_deref),
             [Some("main"), Some("main"), Some("gone"), Some("shop")]
         );
-        assert_eq!(Project::of(&root.join("gone")).key, root.join("gone").to_string_lossy());
+        assert_eq!(Project::from_folder(&root.join("gone")).key, root.join("gone").to_string_lossy());
         for gone in ["/gone/shop/.worktrees/3", "/gone/shop/.claude/worktrees/us/fix"] {
-            assert_eq!(Project::of(Path::new(gone)).key, "/gone/shop");
+            assert_eq!(Project::from_folder(Path::new(gone)).key, "/gone/shop");
         }
         assert_eq!(
             (name_of("example.com/us/shop"), name_of("/srv/shop.git/"), name_of("/")),

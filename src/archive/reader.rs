@@ -58,7 +58,7 @@ struct Edges {
 
 impl Edges {
     /// Of the first `bytes` of a file; `None` if it is shorter.
-    fn of(mut file: &File, bytes: u64) -> io::Result<Option<Self>> {
+    fn read(mut file: &File, bytes: u64) -> io::Result<Option<Self>> {
         let length = bytes.min(EDGE_BYTES as u64);
         let mut edges = Self { head: vec![0; length as usize], tail: vec![0; length as usize] };
         let mut read_at = |place, buffer: &mut [u8]| {
@@ -117,7 +117,7 @@ impl Transcript {
             is_rewritten: known.is_some(),
         };
         if let Some(known) = known
-            && let Some(edges) = Edges::of(&opened.file, known.bytes)?
+            && let Some(edges) = Edges::read(&opened.file, known.bytes)?
             && edges.digest() == known.digest
         {
             opened.is_rewritten = false;

@@ -1545,7 +1545,7 @@ impl Home {
     }
 
     fn project(&self) -> String {
-        Project::of(&self.root.join("shop")).key
+        Project::from_folder(&self.root.join("shop")).key
     }
 
     /// The summaries of all memories that are recalled, the newest first, each with how many say the same.

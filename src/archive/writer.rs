@@ -263,7 +263,7 @@ impl<'t> PieceWriter<'t> {
 
     fn add_session(&self, origin: &Origin) -> Result<SessionRow, Error> {
         let cwd = transcript::clean(origin.head.cwd.as_deref().unwrap_or_default());
-        let project = Project::of(Path::new(&cwd));
+        let project = Project::from_folder(Path::new(&cwd));
         let sql =
             "INSERT INTO sessions (session, parent, source, project, path, cwd, transcript, archived_ms)
             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";

@@ -55,7 +55,7 @@ impl CliError {
     }
 
     /// What a person is told: the message, and the hint if there is one.
-    pub(crate) fn told(&self) -> (String, Option<String>) {
+    pub(crate) fn message_and_hint(&self) -> (String, Option<String>) {
         (printable(&self.message), self.hint.as_deref().map(printable))
     }
 

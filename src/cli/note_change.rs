@@ -106,7 +106,7 @@ pub(crate) fn scope_of(path: Option<&str>, is_here: bool) -> Result<Vec<Scope>, 
         return Ok(Vec::new());
     }
     let folder = std::env::current_dir()?;
-    let project = ::archive::Project::of(&folder);
+    let project = ::archive::Project::from_folder(&folder);
     let path = path.map(|path| path_within(&project.path, path)).transpose()?;
     // Without a remote it is a path of this machine, which says nothing on another one.
     let repository = Some(project.key).filter(|key| !key.starts_with('/'));

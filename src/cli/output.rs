@@ -83,7 +83,7 @@ pub(crate) fn note_skipped(problems: &[String]) {
 /// Prints an error and its hint to stderr.
 pub(crate) fn print_error(error: &CliError) {
     let red = anstyle::AnsiColor::Red.on_default().bold();
-    let (message, hint) = error.told();
+    let (message, hint) = error.message_and_hint();
     note(&format!("{red}error:{red:#} {message}"));
     if let Some(hint) = hint {
         note(&format!("hint: {hint}"));

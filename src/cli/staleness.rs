@@ -15,7 +15,7 @@ pub(crate) fn check<'u>(
     folder: &Path,
     now: Timestamp,
 ) -> Vec<Option<Staleness>> {
-    let project = Project::of(&std::fs::canonicalize(folder).unwrap_or_else(|_| folder.to_owned()));
+    let project = Project::from_folder(&std::fs::canonicalize(folder).unwrap_or_else(|_| folder.to_owned()));
     let mut check = StaleCheck::new(&project.path, now);
     units.into_iter().map(|unit| unit_staleness(unit, &project.key, &mut check)).collect()
 }

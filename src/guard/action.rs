@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_output_of_what_has_passed_counts_and_only_of_programs_that_may_have_failed() {
+    fn only_the_output_of_what_has_passed_and_may_have_failed_counts() {
         let passed =
             |command: &str| Action::passed("Bash", &json!({ "command": command }), "/p", "no rule x");
         for command in [

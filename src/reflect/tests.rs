@@ -262,7 +262,7 @@ fn a_number_that_counts_copies_is_no_contradiction() {
 }
 
 #[test]
-fn a_rule_the_other_way_round_is_a_contradiction_also_where_the_text_is_the_title() {
+fn a_rule_the_other_way_round_in_the_title_is_a_contradiction() {
     let [tabs, spaces] = [
         "Always indent Makefiles with tabs, never with spaces",
         "Never indent Makefiles with tabs, always with spaces",

@@ -29,7 +29,7 @@ pub(crate) struct Form {
 }
 
 impl AnswerForm {
-    pub(crate) fn of(question: &str) -> Self {
+    pub(crate) fn from_question(question: &str) -> Self {
         const AFTER_WHAT: [&str; 6] = ["date", "day", "month", "year", "time", "week"];
         let words: Vec<String> = words(question).map(str::to_lowercase).collect();
         // "When the jumpers go into storage, …" does not ask when.
@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     fn form(question: &str, passage: &str) -> (f64, f64, f64) {
-        let Form { speaker, time, asks } = AnswerForm::of(question).of_passage(passage);
+        let Form { speaker, time, asks } = AnswerForm::from_question(question).of_passage(passage);
         (speaker, time, asks)
     }
 

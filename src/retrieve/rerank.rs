@@ -165,7 +165,7 @@ pub(crate) fn rerank(
         .map(|rows| rows.iter().filter_map(|row| places.get(row).copied()).collect())
         .collect();
     let are_code: Vec<bool> = records.par_iter().map(|chunk| code::is_code(&chunk.text)).collect();
-    let form = (!query.without.contains(&Signal::Form)).then(|| AnswerForm::of(&query.text));
+    let form = (!query.without.contains(&Signal::Form)).then(|| AnswerForm::from_question(&query.text));
     let mut matches = Vec::new();
     // Other threads look at the words while this one reads what else it needs of the index.
     let read = rayon::in_place_scope(|scope| {

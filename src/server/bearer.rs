@@ -33,7 +33,11 @@ pub(crate) struct Caller {
 
 impl Caller {
     /// Finds out who sends a request to a path.
-    pub(crate) async fn of(shared: &Shared, headers: &HeaderMap, path: &str) -> Result<Self, Problem> {
+    pub(crate) async fn authenticate(
+        shared: &Shared,
+        headers: &HeaderMap,
+        path: &str,
+    ) -> Result<Self, Problem> {
         let begun = Instant::now();
         let caller = find(shared, headers, path).await;
         shared.metrics.observe(Step::Token, begun.elapsed());
@@ -98,7 +102,7 @@ async fn find(shared: &Shared, headers: &HeaderMap, path: &str) -> Result<Caller
         });
     };
     let (key, identity) = if token.starts_with(PREFIX) {
-        let hash = TokenHash::of(token);
+        let hash = TokenHash::from_token(token);
         let found = shared.call(Step::LookUp, move |parts| parts.access.find_token(&hash)).await?;
         (hash.0, found.map_err(|error| unavailable(&error))?)
     } else if let Some(jwt) = &shared.jwt {

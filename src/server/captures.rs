@@ -53,7 +53,7 @@ pub(crate) async fn get(
     id: Result<Path<String>, PathRejection>,
     request: Request,
 ) -> Result<Response, Problem> {
-    let caller = Caller::of(&shared, request.headers(), request.uri().path()).await?;
+    let caller = Caller::authenticate(&shared, request.headers(), request.uri().path()).await?;
     caller.count(&shared.question_rate)?;
     caller.needs(&shared, Scope::Capture).await?;
     let unknown = || {
@@ -81,7 +81,7 @@ async fn store(
     headers: &HeaderMap,
     body: &mut Option<Body>,
 ) -> Result<(CaptureState, bool), Problem> {
-    let caller = Caller::of(shared, headers, path).await?;
+    let caller = Caller::authenticate(shared, headers, path).await?;
     caller.count(&shared.capture_rate)?;
     caller.needs(shared, Scope::Capture).await?;
     let key = key.and_then(|Path(key)| CaptureKey::parse(&key)).ok_or_else(|| {

@@ -100,7 +100,7 @@ pub struct TokenHash(pub [u8; 32]);
 
 impl TokenHash {
     /// The digest of a token.
-    pub fn of(token: &str) -> Self {
+    pub fn from_token(token: &str) -> Self {
         Self(*blake3::hash(token.as_bytes()).as_bytes())
     }
 }

@@ -105,7 +105,7 @@ async fn answer(
     body: &mut Option<Body>,
 ) -> Result<Response, Problem> {
     let shared = &endpoint.shared;
-    let caller = Caller::of(shared, &head.headers, head.uri.path()).await?;
+    let caller = Caller::authenticate(shared, &head.headers, head.uri.path()).await?;
     caller.count(&shared.question_rate)?;
     caller.needs(shared, Scope::Read).await?;
     let brain = match slug {

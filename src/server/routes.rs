@@ -105,7 +105,7 @@ async fn readyz(State(shared): State<Arc<Shared>>) -> Result<&'static str, Probl
 
 async fn metrics(State(shared): State<Arc<Shared>>, request: Request) -> Result<Response, Problem> {
     if !shared.settings.open_metrics {
-        let caller = Caller::of(&shared, request.headers(), request.uri().path()).await?;
+        let caller = Caller::authenticate(&shared, request.headers(), request.uri().path()).await?;
         caller.count(&shared.question_rate)?;
         caller.needs(&shared, Scope::Admin).await?;
     }
@@ -135,7 +135,7 @@ async fn metadata(State(shared): State<Arc<Shared>>, request: Request) -> Result
 }
 
 async fn whoami(State(shared): State<Arc<Shared>>, request: Request) -> Result<Response, Problem> {
-    let caller = Caller::of(&shared, request.headers(), request.uri().path()).await?;
+    let caller = Caller::authenticate(&shared, request.headers(), request.uri().path()).await?;
     caller.count(&shared.question_rate)?;
     let identity = Arc::clone(&caller.identity);
     let brains: Vec<_> = caller.identity.brains.iter().map(|brain| &brain.slug).collect();

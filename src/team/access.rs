@@ -96,7 +96,7 @@ pub struct TokenHash([u8; 32]);
 
 impl TokenHash {
     /// The hash of a token as it was sent.
-    pub fn of(token: &str) -> Self {
+    pub fn from_token(token: &str) -> Self {
         Self(*blake3::hash(token.as_bytes()).as_bytes())
     }
 
@@ -271,7 +271,7 @@ impl TeamStore {
         let mut random = [0; 32];
         getrandom::fill(&mut random).map_err(Error::Random)?;
         let text = format!("{PREFIX}{}", URL_SAFE_NO_PAD.encode(random));
-        let hash = TokenHash::of(&text);
+        let hash = TokenHash::from_token(&text);
         let scopes: Vec<&str> = token.scopes.iter().map(|scope| scope.as_str()).collect();
         let brains: Vec<i32> = token.brains.iter().map(|brain| brain.0).collect();
         let id = self.access(|transaction| {

@@ -31,7 +31,7 @@ pub struct Programs {
 
 impl Programs {
     /// The programs in a folder, if they are there.
-    pub fn of(folder: &Path) -> Option<Self> {
+    pub fn from_folder(folder: &Path) -> Option<Self> {
         let has = |name: &str| folder.join(name).is_file();
         (has("initdb") && has("postgres")).then(|| Self { folder: folder.to_owned() })
     }
@@ -56,11 +56,11 @@ impl PrivatePostgres {
     /// newest first. Those with pgvector come before those without.
     pub fn find() -> Option<Programs> {
         if let Some(folder) = std::env::var_os(PROGRAMS_VARIABLE) {
-            return Programs::of(Path::new(&folder));
+            return Programs::from_folder(Path::new(&folder));
         }
         let path = std::env::var_os("PATH").unwrap_or_default();
         let folders = std::env::split_paths(&path).chain(versions());
-        let mut found: Vec<Programs> = folders.filter_map(|folder| Programs::of(&folder)).collect();
+        let mut found: Vec<Programs> = folders.filter_map(|folder| Programs::from_folder(&folder)).collect();
         found.sort_by_key(|programs| !programs.have_vector());
         found.into_iter().next()
     }
@@ -217,11 +217,11 @@ mod tests {
     #[test]
     fn a_folder_without_the_programs_has_none() {
         let folder = tempfile::tempdir().unwrap();
-        assert_eq!(Programs::of(folder.path()), None);
+        assert_eq!(Programs::from_folder(folder.path()), None);
         fs::write(folder.path().join("initdb"), "").unwrap();
-        assert_eq!(Programs::of(folder.path()), None);
+        assert_eq!(Programs::from_folder(folder.path()), None);
         fs::write(folder.path().join("postgres"), "").unwrap();
-        assert!(Programs::of(folder.path()).is_some());
+        assert!(Programs::from_folder(folder.path()).is_some());
     }
 
     #[test]

@@ -24,7 +24,7 @@ pub struct CaptureKey(pub [u8; 32]);
 impl CaptureKey {
     /// The key of a session's lines, in their order: BLAKE3 of the session id and each line's uuid, each ended by a
     /// zero byte, which no id contains.
-    pub fn of(session: &str, lines: &[String]) -> Self {
+    pub fn from_lines(session: &str, lines: &[String]) -> Self {
         let mut digest = blake3::Hasher::new_derive_key(KEY_CONTEXT);
         for part in std::iter::once(session).chain(lines.iter().map(String::as_str)) {
             digest.update(part.as_bytes()).update(&[0]);
@@ -110,7 +110,7 @@ impl Capture {
 
     /// The key under which it is handed over.
     pub fn key(&self) -> CaptureKey {
-        CaptureKey::of(&self.session, &self.lines)
+        CaptureKey::from_lines(&self.session, &self.lines)
     }
 
     /// Checks the fields and the digest, and returns the intake's bytes. They are opaque: nothing is known of what is
@@ -190,7 +190,7 @@ mod tests {
     #[test]
     fn a_key_depends_on_the_session_and_each_line_in_order() {
         let key = |session: &str, lines: &[&str]| {
-            CaptureKey::of(session, &lines.iter().map(|line| (*line).to_owned()).collect::<Vec<_>>())
+            CaptureKey::from_lines(session, &lines.iter().map(|line| (*line).to_owned()).collect::<Vec<_>>())
         };
         let keys = [
             key("s", &["a", "b"]),

@@ -76,19 +76,19 @@ pub(crate) struct ContextArgs {
     json: bool,
 }
 
-/// A place that is asked about.
-pub(crate) struct Asked {
+/// A project, and a path within it.
+pub(crate) struct ProjectPath {
     pub(crate) project: Project,
     /// Within the project; `None` for all of it.
     pub(crate) path: Option<String>,
 }
 
-impl Asked {
+impl ProjectPath {
     /// The place that a path of the command line names.
-    pub(crate) fn of(path: &Path) -> std::io::Result<Self> {
+    pub(crate) fn from_path(path: &Path) -> std::io::Result<Self> {
         let full = full_path(path)?;
         let folder = full.ancestors().find(|folder| folder.is_dir()).unwrap_or(Path::new("/"));
-        let project = Project::of(folder);
+        let project = Project::from_folder(folder);
         let path =
             full.strip_prefix(&project.path).ok().map(|path| path.to_string_lossy().replace('\\', "/"));
         Ok(Self { project, path: path.filter(|path| !path.is_empty()) })
@@ -131,9 +131,9 @@ impl ContextArgs {
         let budget = (self.budget as usize / paths.len()).max(1);
         let mut answers = Vec::new();
         for path in &paths {
-            let asked = Asked::of(path)?;
+            let target = ProjectPath::from_path(path)?;
             let question = Question {
-                path: asked.path.clone(),
+                path: target.path.clone(),
                 symbol: self.symbol.clone(),
                 query: self.query.clone().filter(|query| !query.trim().is_empty()),
                 kinds: self.kinds.iter().map(|kind| UnitType::from(kind.trim())).collect(),
@@ -141,7 +141,7 @@ impl ContextArgs {
                 budget,
                 depth,
             };
-            answers.push((path, ask(&question, &asked.project, &units, archive.as_ref(), self.all, now)?));
+            answers.push((path, ask(&question, &target.project, &units, archive.as_ref(), self.all, now)?));
         }
         if self.json {
             return match answers.as_slice() {
@@ -297,8 +297,8 @@ mod tests {
         std::fs::create_dir_all(root.join("shop/.git")).unwrap();
         std::fs::create_dir_all(root.join("shop/src")).unwrap();
         let place = |path: &str| {
-            let asked = Asked::of(&root.join(path)).unwrap();
-            (asked.project.path, asked.path)
+            let target = ProjectPath::from_path(&root.join(path)).unwrap();
+            (target.project.path, target.path)
         };
         let shop = root.join("shop");
         assert_eq!(place("shop/src/gone/a.rs"), (shop.clone(), Some("src/gone/a.rs".into())));

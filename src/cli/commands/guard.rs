@@ -367,7 +367,7 @@ impl Repositories {
         let folders: Vec<PathBuf> = files.chain([folder]).map(Path::to_owned).collect();
         folders.iter().filter_map(|folder| self.roots.root(folder)).collect::<Vec<_>>().into_iter().any(
             |root| {
-                let key = self.keys.entry(root).or_insert_with_key(|root| Project::of(root).key);
+                let key = self.keys.entry(root).or_insert_with_key(|root| Project::from_folder(root).key);
                 key.eq_ignore_ascii_case(wanted.trim_end_matches(".git"))
             },
         )

@@ -157,7 +157,7 @@ impl LearnArgs {
 
 /// The key of the project of the working folder.
 fn project_key() -> Result<String, CliError> {
-    Ok(Project::of(&std::env::current_dir()?).key)
+    Ok(Project::from_folder(&std::env::current_dir()?).key)
 }
 
 /// The order of one project, or of all.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ::archive::ToldUnit;
+use ::archive::ShownUnit;
 use feedback::receipts::{Count, Receipt, SESSIONS_MIN, compare};
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -52,9 +52,10 @@ impl ReceiptsArgs {
         let settings = learning::settings_of(&config, &brain);
         let since = Timestamp::now().checked_sub(DAY * self.days).unwrap_or(Timestamp::UNIX_EPOCH);
         let (units, (sessions, by)) = match open_archive()? {
-            Some(archive) => {
-                (archive.told_units(&settings.brain, since)?, archive.told_sessions(&settings.brain, since)?)
-            }
+            Some(archive) => (
+                archive.shown_units(&settings.brain, since)?,
+                archive.sessions_shown_units(&settings.brain, since)?,
+            ),
             None => (Vec::new(), (0, Vec::new())),
         };
         let receipts = Receipts { units, sessions, by, holdout: settings.holdout };
@@ -71,14 +72,14 @@ impl ReceiptsArgs {
 }
 
 struct Receipts {
-    units: Vec<ToldUnit>,
+    units: Vec<ShownUnit>,
     sessions: u64,
     by: Vec<(String, u64)>,
     holdout: f64,
 }
 
 impl Receipts {
-    fn sum(&self, of: impl Fn(&ToldUnit) -> u64) -> u64 {
+    fn sum(&self, of: impl Fn(&ShownUnit) -> u64) -> u64 {
         self.units.iter().map(of).sum()
     }
 

@@ -128,7 +128,7 @@ fn greeting(
     let is_here = |cwd: &Path| {
         cwd.starts_with(&project.root)
             || folders.contains(&*cwd.to_string_lossy())
-            || ::archive::Project::of(cwd).key == code.project_key()
+            || ::archive::Project::from_folder(cwd).key == code.project_key()
     };
     let summary = queue::read_session_summary(&places.queue(), &is_here, since, now, &unmerged);
     let summary = summary.ok().flatten().unwrap_or_default();

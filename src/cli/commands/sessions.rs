@@ -160,7 +160,7 @@ pub(crate) fn project_key(given: &str) -> Result<String, CliError> {
     if !is_folder || !folder.is_dir() {
         return Ok(given.trim_end_matches('/').to_owned());
     }
-    Ok(Project::of(&std::fs::canonicalize(folder)?).key)
+    Ok(Project::from_folder(&std::fs::canonicalize(folder)?).key)
 }
 
 #[derive(clap::Args)]

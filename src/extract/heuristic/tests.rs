@@ -746,7 +746,7 @@ fn each_fact_of_a_unit_is_told_once() {
 }
 
 #[test]
-fn of_an_approved_plan_only_its_reasons_are_read_and_not_as_a_persons_words() {
+fn of_an_approved_plan_only_its_reasons_are_read() {
     let plan = "Implement the following plan:\n\n# Plan: Retry failed webhooks\n\n## Context\n\n\
         The billing API rejects every request whose `Idempotency-Key` is older than a day. \
         The queue currently drops every request that was rejected once.\n\n## Step 1: `retry.rs`\n\n\

@@ -291,7 +291,7 @@ async fn the_address_may_end_with_v1_or_a_slash() {
 }
 
 #[tokio::test]
-async fn a_text_is_asked_for_without_a_schema_and_retried_when_the_server_is_busy() {
+async fn a_text_has_no_schema_and_is_retried_when_the_server_is_busy() {
     let (url, seen) = server(vec![
         (
             "503 Service Unavailable",

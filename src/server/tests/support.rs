@@ -51,7 +51,7 @@ impl Memory {
             let brains = brains.iter().map(|brain| (*brain).clone()).collect();
             let subject = token[4..8].to_owned();
             let identity = Identity { subject, brains, scopes: scopes.to_vec(), expires };
-            memory.tokens.insert(TokenHash::of(token).0, identity);
+            memory.tokens.insert(TokenHash::from_token(token).0, identity);
         };
         add(ALPHA, &[&alpha], &[Scope::Read, Scope::Capture], None);
         add(BETA, &[&beta], &[Scope::Read, Scope::Capture], None);

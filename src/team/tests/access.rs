@@ -20,21 +20,21 @@ fn a_token_is_found_by_its_hash_until_it_ends() {
     };
     let (id, text) = store.create_token(&new, "admin").unwrap();
     assert!(text.starts_with("ngt_") && text.len() == 47, "{}", text.len());
-    let found = store.find_token(&TokenHash::of(&text)).unwrap().unwrap();
+    let found = store.find_token(&TokenHash::from_token(&text)).unwrap().unwrap();
     assert_eq!((found.id, found.subject.as_str()), (id, "alice"));
     assert_eq!(found.scopes, [Scope::Read, Scope::Capture]);
     assert_eq!(found.brains, [(test.brain, "one".to_owned())]);
-    assert_eq!(store.find_token(&TokenHash::of("ngt_other")).unwrap(), None);
+    assert_eq!(store.find_token(&TokenHash::from_token("ngt_other")).unwrap(), None);
     let (_, second) = store.create_token(&new, "admin").unwrap();
     assert_ne!(text, second);
 
     let (_, expired) =
         store.create_token(&NewToken { expires: Timestamp::now() - hour, ..new }, "admin").unwrap();
-    assert_eq!(store.find_token(&TokenHash::of(&expired)).unwrap(), None);
+    assert_eq!(store.find_token(&TokenHash::from_token(&expired)).unwrap(), None);
     assert!(store.revoke_token(id, "admin").unwrap());
     assert!(!store.revoke_token(id, "admin").unwrap());
-    assert_eq!(store.find_token(&TokenHash::of(&text)).unwrap(), None);
-    assert!(store.find_token(&TokenHash::of(&second)).unwrap().is_some());
+    assert_eq!(store.find_token(&TokenHash::from_token(&text)).unwrap(), None);
+    assert!(store.find_token(&TokenHash::from_token(&second)).unwrap().is_some());
     assert_eq!(store.tokens().unwrap().iter().filter(|token| token.revoked.is_some()).count(), 1);
     let none = store.create_token(&NewToken { brains: &[team::BrainId(999)], ..new }, "admin");
     assert!(matches!(none, Err(Error::Brain { .. })));
@@ -46,7 +46,7 @@ fn no_row_of_the_database_has_a_tokens_text() {
     let expires = Timestamp::now() + SignedDuration::from_hours(1);
     let new = NewToken { subject: "alice", scopes: &[Scope::Admin], brains: &[], expires };
     let (_, text) = test.store.create_token(&new, "admin").unwrap();
-    test.store.find_token(&TokenHash::of(&text)).unwrap();
+    test.store.find_token(&TokenHash::from_token(&text)).unwrap();
     let mut client = test.database.superuser();
     for table in ["tokens", "audit"] {
         let rows = client.query(&format!("SELECT t::text FROM {table} t"), &[]).unwrap();

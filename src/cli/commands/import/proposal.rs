@@ -134,7 +134,7 @@ impl NoteKeys {
                 }
             }
             if !scopes.is_empty() {
-                let project = source.path.parent().map(|folder| ::archive::Project::of(folder).key);
+                let project = source.path.parent().map(|folder| ::archive::Project::from_folder(folder).key);
                 // Without a remote it is a path of this machine, which says nothing on another one.
                 let repository = project.filter(|key| !key.starts_with('/'));
                 let scope = |path: String| match &repository {

@@ -13,7 +13,7 @@ use serde::Serialize;
 use serde_json::json;
 
 use crate::archive::open_archive;
-use crate::commands::context::{self, Asked};
+use crate::commands::context::{self, ProjectPath};
 use crate::commands::sessions::render;
 use crate::context::Context;
 use crate::error::{CliError, MISSING, USAGE};
@@ -101,12 +101,12 @@ pub(super) fn run(context: &Context, range: &LineRange, json: bool) -> Result<()
     if !range.file.is_file() {
         return Err(CliError::new(format!("there is no file {}", range.file.display())).code(MISSING));
     }
-    let asked = Asked::of(&range.file)?;
-    let root = &asked.project.path;
-    let path = asked.path.clone().unwrap_or_default();
+    let target = ProjectPath::from_path(&range.file)?;
+    let root = &target.project.path;
+    let path = target.path.clone().unwrap_or_default();
     let lines = blame(root, &path, range)?;
     let archive = open_archive()?;
-    let passages = passages(&lines, range, archive.as_ref(), &asked.project.key)?;
+    let passages = passages(&lines, range, archive.as_ref(), &target.project.key)?;
     let units = context::read_all_units(context)?;
     let question = Question {
         path: Some(path.clone()),
@@ -114,7 +114,7 @@ pub(super) fn run(context: &Context, range: &LineRange, json: bool) -> Result<()
         depth: Depth::Summary,
         ..Question::default()
     };
-    let known = context::ask(&question, &asked.project, &units, None, false, now)?;
+    let known = context::ask(&question, &target.project, &units, None, false, now)?;
     if json {
         return output::print_json(&json!({ "file": path, "passages": passages, "knowledge": known }));
     }
