@@ -23,7 +23,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("src/embed", &["knowledge", "holographic", "kernels", "llm", "transcript"]),
     ("src/extract", &["knowledge", "system", "llm", "transcript", "embed"]),
     ("src/guard", &["knowledge"]),
-    ("src/index", &["knowledge", "system", "failpoint", "transcript", "brain", "guard"]),
+    ("src/index", &["knowledge", "system", "failpoint", "transcript", "brain", "kernels", "guard"]),
     ("src/archive", &["knowledge", "system", "transcript", "queue", "llm", "extract"]),
     ("src/provenance", &["knowledge", "archive"]),
     ("src/memories", &["knowledge", "transcript", "extract", "archive", "provenance"]),

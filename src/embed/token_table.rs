@@ -52,7 +52,7 @@ impl TokenTable {
             Rows::Int8(bytes) => {
                 // Half of the width of f32, and exact: the products of a row fit in 32 bits.
                 let row = |token: &u32| self.range(*token).and_then(|range| bytes.get(range));
-                let these: Vec<_> = these.iter().map(|token| row(token).map(widened)).collect();
+                let these: Vec<_> = these.iter().map(|token| row(token).map(widened_row)).collect();
                 let those: Vec<_> = those.iter().map(row).collect();
                 compare_int8(&these, &those, &mut cosines);
             }
@@ -84,9 +84,17 @@ fn cosine_of(product: f32, norm: f32, other_norm: f32) -> f32 {
     if norms.is_normal() { product / norms } else { 0.0 }
 }
 
+fn widened_row(row: &[u8]) -> Vec<i16> {
+    let mut wide = vec![0; row.len()];
+    widen(row, &mut wide);
+    wide
+}
+
 #[inline(always)]
-fn widened(row: &[u8]) -> Vec<i16> {
-    row.iter().map(|&byte| i16::from(byte as i8)).collect()
+fn widen(row: &[u8], wide: &mut [i16]) {
+    for (&byte, wide) in row.iter().zip(wide) {
+        *wide = i16::from(byte as i8);
+    }
 }
 
 /// Column by column, so that each of the many rows is widened once for the few.
@@ -94,9 +102,10 @@ fn widened(row: &[u8]) -> Vec<i16> {
 fn compare_int8(these: &[Option<Vec<i16>>], those: &[Option<&[u8]>], cosines: &mut [f32]) {
     let norms: Vec<f32> =
         these.iter().map(|this| this.as_ref().map_or(0.0, |this| dot_i16(this, this).sqrt())).collect();
+    let mut that = vec![0; those.iter().flatten().next().map_or(0, |row| row.len())];
     for (column, row) in those.iter().enumerate() {
         let Some(row) = row else { continue };
-        let that = widened(row);
+        widen(row, &mut that);
         let that_norm = dot_i16(&that, &that).sqrt();
         for (number, (this, norm)) in these.iter().zip(&norms).enumerate() {
             if let Some(this) = this {

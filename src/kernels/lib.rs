@@ -1,4 +1,4 @@
-//! The arithmetic of the built-in model: plain loops, which the compiler turns into vector instructions, once for each kind
+//! The arithmetic of the built-in model and of the search by vectors: plain loops, which the compiler turns into vector instructions, once for each kind
 //! of processor; the right one is chosen at run time. A closure in such a function is called number by number, as it is not
 //! inlined into a method of the standard library: loops only. The products of integers, which take most of the time, name
 //! the instructions that the compiler does not find by itself.
@@ -339,6 +339,78 @@ fn numbers(sums: std::arch::x86_64::__m256i) -> [i32; 8] {
         _mm256_extract_epi32::<6>(sums),
         _mm256_extract_epi32::<7>(sums),
     ]
+}
+
+/// How many numbers are multiplied and added at a time; each has a sum of its own.
+const DOT_LANES: usize = 32;
+
+/// The inner product of numbers with halves, which are given as their bits (binary16 of IEEE 754) and have to be finite.
+#[multiversion(targets("x86_64+avx2+f16c+fma", "aarch64+neon"))]
+pub fn dot_halves(numbers: &[f32], halves: &[u16]) -> f32 {
+    let ((numbers, numbers_rest), (halves, halves_rest)) =
+        (numbers.as_chunks::<DOT_LANES>(), halves.as_chunks::<DOT_LANES>());
+    let sums = match_target! {
+        "x86_64+avx2+f16c+fma" => dot_lanes_f16c(numbers, halves),
+        _ => dot_lanes(numbers, halves),
+    };
+    let rest: f32 = numbers_rest.iter().zip(halves_rest).map(|(a, b)| a * widened(*b)).sum();
+    sums.iter().sum::<f32>() + rest
+}
+
+#[inline(always)]
+fn dot_lanes(numbers: &[[f32; DOT_LANES]], halves: &[[u16; DOT_LANES]]) -> [f32; DOT_LANES] {
+    let mut sums = [0.0_f32; DOT_LANES];
+    for (a, b) in numbers.iter().zip(halves) {
+        for lane in 0..DOT_LANES {
+            sums[lane] += a[lane] * widened(b[lane]);
+        }
+    }
+    sums
+}
+
+/// The compiler does not find the instruction that widens halves, with which this takes a quarter of the time.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,f16c,fma")]
+fn dot_lanes_f16c(numbers: &[[f32; DOT_LANES]], halves: &[[u16; DOT_LANES]]) -> [f32; DOT_LANES] {
+    use std::arch::x86_64::{
+        _mm_set_epi64x, _mm256_castps_si256, _mm256_cvtph_ps, _mm256_fmadd_ps, _mm256_set_ps,
+        _mm256_setzero_ps,
+    };
+    let mut sums = [_mm256_setzero_ps(); DOT_LANES / 8];
+    for (a, b) in numbers.iter().zip(halves) {
+        let ((a, _), (b, _)) = (a.as_chunks::<8>(), b.as_chunks::<4>());
+        for at in 0..DOT_LANES / 8 {
+            let [a0, a1, a2, a3, a4, a5, a6, a7] = a[at];
+            let a = _mm256_set_ps(a7, a6, a5, a4, a3, a2, a1, a0);
+            let b = _mm_set_epi64x(four_halves(b[2 * at + 1]), four_halves(b[2 * at]));
+            sums[at] = _mm256_fmadd_ps(a, _mm256_cvtph_ps(b), sums[at]);
+        }
+    }
+    let mut lanes = [0.0; DOT_LANES];
+    for at in 0..DOT_LANES / 8 {
+        let bits = self::numbers(_mm256_castps_si256(sums[at]));
+        for lane in 0..8 {
+            lanes[8 * at + lane] = f32::from_bits(bits[lane].cast_unsigned());
+        }
+    }
+    lanes
+}
+
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+fn four_halves(halves: [u16; 4]) -> i64 {
+    let [a, b, c, d] = halves;
+    (u64::from(a) | u64::from(b) << 16 | u64::from(c) << 32 | u64::from(d) << 48).cast_signed()
+}
+
+/// A finite half as f32: in plain arithmetic, which becomes vector instructions.
+#[inline(always)]
+fn widened(half: u16) -> f32 {
+    /// 2 to the difference of the exponents' biases, 127 and 15.
+    const BIAS: f32 = f32::from_bits((127 + 127 - 15) << 23);
+    // Exponent and fraction go to where an f32 has them; of the copies of the sign only the first is kept.
+    let bits = (i32::from(half.cast_signed()) << 13) & !0x7000_0000;
+    f32::from_bits(bits.cast_unsigned()) * BIAS
 }
 
 /// Adds `x` to `sum`, number by number.

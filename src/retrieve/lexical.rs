@@ -21,8 +21,8 @@ const STOP_WORD_WEIGHT: f64 = 0.2;
 const BESIDE_PART: f32 = 0.8;
 /// Two words of a question stand together in a passage if they are at most this many words apart.
 const NEAR_WORDS: usize = 8;
-/// The number of words that one task compares with the question.
-const WORDS_PER_TASK: usize = 64;
+/// In how many groups passages are compared with the question at once: more would compare more words twice.
+const GROUPS: usize = 2;
 
 /// The wordpieces of a question with their weights.
 pub(crate) struct QueryTerms {
@@ -135,7 +135,32 @@ impl QueryTerms {
         if total <= 0.0 {
             return vec![Match::default(); texts.len()];
         }
-        // The passages share most of their words, so each distinct word is compared with the question once.
+        let query_pieces = self.pieces.len();
+        // Passages share most of their words, so each group compares a word with the question once.
+        let groups: Vec<&[String]> = texts.chunks(texts.len().div_ceil(GROUPS).max(1)).collect();
+        let compared: Vec<_> =
+            groups.par_iter().map(|texts| self.compare_texts(texts, token_model)).collect();
+        let (bests, nears): (Vec<Vec<f32>>, Vec<Vec<f64>>) = compared.into_iter().unzip();
+        let (bests, nears) = (bests.concat(), nears.concat());
+        let best = |number: usize| &bests[number * query_pieces..][..query_pieces];
+        let mean = |cosine: &dyn Fn(usize) -> f32| -> f64 {
+            let rarities = self.pieces.iter().enumerate();
+            rarities.map(|(row, (_, rarity))| rarity * f64::from(cosine(row))).sum::<f64>() / total
+        };
+        let matched = nears.into_iter().enumerate().map(|(number, near)| {
+            let (own, beside) = (best(number), &beside[number]);
+            let words = mean(&|row| own[row]);
+            let with = |row: usize| {
+                beside.iter().map(|&other| BESIDE_PART * best(other)[row]).fold(own[row], f32::max)
+            };
+            Match { words, near, beside: if beside.is_empty() { 0.0 } else { mean(&with) - words } }
+        });
+        matched.collect()
+    }
+
+    /// The best cosine of each text with each query piece, `[texts, query pieces]`, and the part of the question's word pairs
+    /// that stand together in each.
+    fn compare_texts(&self, texts: &[String], token_model: &dyn TokenModel) -> (Vec<f32>, Vec<f64>) {
         let mut numbers: AHashMap<&str, u32> = AHashMap::new();
         let mut distinct: Vec<&str> = Vec::new();
         let mut read: Vec<Vec<u32>> = Vec::with_capacity(texts.len());
@@ -150,12 +175,10 @@ impl QueryTerms {
             read.push(of_text.map(number).collect());
         }
         let query_pieces = self.pieces.len();
-        let blocks: Vec<&[&str]> = distinct.chunks(WORDS_PER_TASK).collect();
-        let compared: Vec<_> = blocks.par_iter().map(|words| self.compare(words, token_model)).collect();
-        let words: Vec<Word<'_>> = compared.iter().flat_map(|block| block.words(query_pieces)).collect();
+        let compared = self.compare(&distinct, token_model);
+        let words: Vec<Word<'_>> = compared.words(query_pieces).collect();
         let pairs_total: f64 = self.pairs.iter().map(|pair| self.pair_weight(pair)).sum();
         let mut seen = vec![usize::MAX; words.len()];
-        // The best cosine of each text with each query piece, `[texts, query pieces]`.
         let mut bests = vec![0.0_f32; texts.len() * query_pieces];
         let mut last = vec![usize::MAX; query_pieces];
         let mut together = vec![false; self.pairs.len()];
@@ -186,30 +209,12 @@ impl QueryTerms {
                     / pairs_total.max(f64::MIN_POSITIVE),
             );
         }
-        let best = |number: usize| &bests[number * query_pieces..][..query_pieces];
-        let mean = |cosine: &dyn Fn(usize) -> f32| -> f64 {
-            let rarities = self.pieces.iter().enumerate();
-            rarities.map(|(row, (_, rarity))| rarity * f64::from(cosine(row))).sum::<f64>() / total
-        };
-        let matched = nears.into_iter().enumerate().map(|(number, near)| {
-            let (own, beside) = (best(number), &beside[number]);
-            let words = mean(&|row| own[row]);
-            let with = |row: usize| {
-                beside.iter().map(|&other| BESIDE_PART * best(other)[row]).fold(own[row], f32::max)
-            };
-            Match { words, near, beside: if beside.is_empty() { 0.0 } else { mean(&with) - words } }
-        });
-        matched.collect()
+        (bests, nears)
     }
 
     /// The similarity of these words with the question.
     fn compare(&self, words: &[&str], token_model: &dyn TokenModel) -> WordSimilarity {
-        let mut pieces: Vec<u32> = Vec::with_capacity(words.len() * 2);
-        let mut ends = Vec::with_capacity(words.len());
-        for word in words {
-            pieces.extend(token_model.token_ids(word).iter());
-            ends.push(pieces.len());
-        }
+        let (pieces, ends) = token_model.token_ids_of(words);
         let these: Vec<u32> = self.pieces.iter().map(|(piece, _)| *piece).collect();
         let by_row = token_model.cosines(&these, &pieces).unwrap_or_else(|| {
             let equal = |this: &u32, that: &u32| f32::from(u8::from(this == that));

@@ -164,13 +164,12 @@ pub(crate) fn rerank(
         .iter()
         .map(|rows| rows.iter().filter_map(|row| places.get(row).copied()).collect())
         .collect();
-    let are_code: Vec<bool> = records.par_iter().map(|chunk| code::is_code(&chunk.text)).collect();
     let form = (!query.without.contains(&Signal::Form)).then(|| AnswerForm::from_question(&query.text));
     let mut matches = Vec::new();
     // Other threads look at the words while this one reads what else it needs of the index.
     let read = rayon::in_place_scope(|scope| {
         scope.spawn(|_| matches = query_terms.matches(&texts, &beside, token_model));
-        let late = token_similarities(snapshot, query, by_words, &records, &are_code, token_model)?;
+        let are_code: Vec<bool> = records.iter().map(|chunk| code::is_code(&chunk.text)).collect();
         let mut units: HashMap<UnitId, Option<UnitRecord>> = HashMap::new();
         for record in &records {
             if !units.contains_key(&record.unit) {
@@ -181,9 +180,12 @@ pub(crate) fn rerank(
             Some(form) if !is_code => form.of_passage(&record.text),
             _ => Form::default(),
         });
-        Ok::<_, Error>((late, units, forms.collect::<Vec<_>>()))
+        let forms = forms.collect::<Vec<_>>();
+        // Last, as the other threads are then done with the words and take part in it.
+        let late = token_similarities(snapshot, query, by_words, &records, &are_code, token_model)?;
+        Ok::<_, Error>((late, units, forms, are_code))
     });
-    let (late, units, forms) = read?;
+    let (late, units, forms, are_code) = read?;
     let cosine = |row| vector.and_then(|vector| snapshot.similarity(row, vector)).unwrap_or(0.0);
     let cosines: Vec<f64> = rows.iter().map(|row| cosine(*row)).collect();
     let cosine_ranks = ranks(&cosines);

@@ -9,6 +9,9 @@ pub trait TokenModel: CountTokens + Sync {
     /// The ids of one word's tokens.
     fn token_ids(&self, word: &str) -> Arc<[u32]>;
 
+    /// The ids of the tokens of these words, one word after the other, and where those of each word end.
+    fn token_ids_of(&self, words: &[&str]) -> (Vec<u32>, Vec<usize>);
+
     /// The ids of a text's tokens as the model reads them, without special tokens.
     fn text_token_ids(&self, text: &str) -> Vec<u32>;
 
@@ -20,6 +23,10 @@ pub trait TokenModel: CountTokens + Sync {
 impl TokenModel for embed::Tokenizer {
     fn token_ids(&self, word: &str) -> Arc<[u32]> {
         Self::token_ids(self, word)
+    }
+
+    fn token_ids_of(&self, words: &[&str]) -> (Vec<u32>, Vec<usize>) {
+        Self::token_ids_of(self, words)
     }
 
     fn text_token_ids(&self, text: &str) -> Vec<u32> {
