@@ -13,7 +13,7 @@ use crate::repository::{
     Branch, File, Repository, branches, common_ancestor, entry, files_beyond, read_blob, tip, tree_of,
 };
 use crate::types::{BRANCH_PREFIX, CommitId};
-use crate::whereabouts::{self, Since, Wanted};
+use crate::whereabouts::{self, History, Since, Wanted};
 
 /// One of nugget's branches that is not merged.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -220,7 +220,7 @@ impl Repository {
     pub fn commits_since(&self, branch: &str, since: Timestamp, limit: usize) -> Result<usize, Error> {
         let git = self.git()?;
         let default = self.default_branch_of(&git)?;
-        let own = own_commits(&git, &default, local_tip(&git, branch)?, &mut Since::default())?;
+        let own = own_commits(&git, &default, local_tip(&git, branch)?)?;
         let mut newer = 0;
         for commit in own.into_iter().take(limit) {
             let reading = || format!("read commit {commit}");
@@ -296,7 +296,7 @@ impl Standing {
         commit: CommitId,
         since: &mut Since,
     ) -> Result<Self, Error> {
-        let unmerged = own_commits(git, default, commit, since)?;
+        let unmerged = own_commits(git, default, commit)?;
         let Some(first) = unmerged.last() else { return Ok(Self { is_merged: true, ..Self::default() }) };
         // A branch that has grown may have been merged before: what was added to a file since would count as edited away.
         let is_single = unmerged.len() == 1;
@@ -464,13 +464,8 @@ fn files_of_merge(
 }
 
 /// The commits of a branch that neither default branch contains, newest first, along first parents.
-fn own_commits(
-    git: &gix::Repository,
-    default: &Branch,
-    commit: CommitId,
-    since: &mut Since,
-) -> Result<Vec<CommitId>, Error> {
-    let history = since.history(git, &tips(default).collect::<Vec<_>>())?;
+fn own_commits(git: &gix::Repository, default: &Branch, commit: CommitId) -> Result<Vec<CommitId>, Error> {
+    let history = History::of_tips(git, &tips(default).collect::<Vec<_>>())?;
     let mut line = Vec::new();
     let mut next = Some(commit.0);
     while let Some(id) = next.filter(|id| !history.contains(*id)) {
@@ -505,7 +500,7 @@ fn first_parents(
 
 /// The commit on which a branch was started; `None` if it has a history of its own.
 fn fork_point(git: &gix::Repository, default: &Branch, commit: CommitId) -> Result<Option<CommitId>, Error> {
-    let own = own_commits(git, default, commit, &mut Since::default())?;
+    let own = own_commits(git, default, commit)?;
     parent_of(git, own.last().copied().unwrap_or(commit))
 }
 

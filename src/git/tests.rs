@@ -280,6 +280,23 @@ fn a_shallow_clone_is_untouched() {
 }
 
 #[test]
+fn what_a_deepened_clone_contains_is_found_by_the_same_process() {
+    let sandbox = Sandbox::new();
+    let root = sandbox.repository("brain");
+    Repository::open(&root).unwrap().propose(&sandbox.lock(), &proposal(BRANCH)).unwrap();
+    git(&root, &["merge", "-q", "--no-ff", "--no-edit", BRANCH]);
+    git(&root, &["rm", "-q", "-r", "domains"]);
+    commit_all(&root, "removed again");
+    let url = format!("file://{}", root.display());
+    git(sandbox.folder.path(), &["clone", "-q", "--depth=1", &url, "shallow"]);
+    let shallow = sandbox.path("shallow");
+    git(&shallow, &["fetch", "-q", "--depth=1", "origin", &format!("{BRANCH}:{BRANCH}")]);
+    assert!(!Repository::open(&shallow).unwrap().is_merged(BRANCH).unwrap());
+    git(&shallow, &["fetch", "-q", "--unshallow", "origin"]);
+    assert!(Repository::open(&shallow).unwrap().is_merged(BRANCH).unwrap());
+}
+
+#[test]
 fn a_branch_named_like_an_option_is_not_checked_out() {
     let sandbox = Sandbox::new();
     for option in ["-f", "--detach"] {
