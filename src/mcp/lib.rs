@@ -602,24 +602,26 @@ impl ServedBrain {
     ) -> Result<String, String> {
         let query = task.into_query(self.settings.limit, self.settings.budget_tokens, Timestamp::now());
         let (answer, is_behind) = self.ask_present(query, listener).await?;
-        let progress = index_progress::read(&self.progress_file);
-        let is_outdated = is_behind || progress.is_some();
-        let progress =
-            progress.map(|IndexProgress { done, of, .. }| format!(" ({done} of {of} texts embedded)"));
-        let progress = progress.unwrap_or_default();
-        if answer.generation == 0 && is_outdated {
+        let outdated = self.outdated(is_behind);
+        if let Some(progress) = outdated.as_ref().filter(|_| answer.generation == 0) {
             return Ok(format!(
                 "The brain is being indexed for the first time{progress}: ask again in a moment.\n"
             ));
         }
         self.service.record_shown(&answer, tool_use).await;
         let mut text = retrieve::render(&answer);
-        if is_outdated {
-            text.push_str(&format!(
-                "\nThe index may be behind the brain's files{progress}; this answer is from its previous state. Ask again later for what is new.\n"
-            ));
-        }
+        text.extend(outdated.map(|progress| outdated_note(&progress)));
         Ok(text)
+    }
+
+    /// How far the index is, in brackets or empty, if it may be behind the files.
+    fn outdated(&self, is_behind: bool) -> Option<String> {
+        let progress = index_progress::read(&self.progress_file);
+        (is_behind || progress.is_some()).then(|| {
+            let counted =
+                progress.map(|IndexProgress { done, of, .. }| format!(" ({done} of {of} texts embedded)"));
+            counted.unwrap_or_default()
+        })
     }
 
     /// Does something to the notes as an agent, on a thread that may block. What is written is found at once: the next
@@ -689,9 +691,12 @@ impl ServedBrain {
     }
 
     async fn search_notes(&self, query: String, tool_use: Option<String>) -> Result<String, String> {
-        let (answer, _) = self.ask_present(notes::query(query, self.settings.budget_tokens), None).await?;
+        let query = notes::query(query, self.settings.budget_tokens);
+        let (answer, is_behind) = self.ask_present(query, None).await?;
         self.service.record_shown(&answer, tool_use).await;
-        Ok(notes::found(&answer))
+        let mut text = notes::found(&answer);
+        text.extend(self.outdated(is_behind).map(|progress| outdated_note(&progress)));
+        Ok(text)
     }
 
     async fn remember(&self, key: String, value: String) -> Result<String, String> {
@@ -845,6 +850,13 @@ impl ServedBrain {
         self.check_took.store(begun.elapsed().as_millis() as u64, Ordering::SeqCst);
         Ok(IndexState::Current)
     }
+}
+
+/// What an answer says if the index may be behind the files.
+fn outdated_note(progress: &str) -> String {
+    format!(
+        "\nThe index may be behind the brain's files{progress}; this answer is from its previous state. Ask again later for what is new.\n"
+    )
 }
 
 /// An agent's text as it may be written down.
