@@ -1,4 +1,4 @@
-//! `nugget`: parses, opens a door, says how it ended. Everything else lives in the crates.
+//! The command `nugget`. What it does is in the crates.
 
 use std::process::ExitCode;
 
