@@ -14,7 +14,7 @@ use crate::error::Error;
 use crate::file_table::{self, FileRow, Progress};
 use crate::generation::{Generation, ModelLabel};
 use crate::hnsw::{CHANGED_PART, Graph};
-use crate::records::ChunkRow;
+use crate::records::{ChunkRow, TextHash};
 use crate::store::{self, BuilderLock, Store};
 use crate::vectors::{self, Vectors};
 use crate::{full_text, schema, token_vectors, triggers};
@@ -119,8 +119,6 @@ impl NewChunk {
         }
     }
 }
-
-type TextHash = [u8; 16];
 
 impl Work {
     /// `reused`: finds the embedding of an equal text in the generation before.
@@ -303,7 +301,8 @@ impl Plan {
                 return Ok(());
             }
         }
-        let vectors = Vectors::read(connection, String::new(), dimensions).map_err(self.store.sqlite())?;
+        let vectors =
+            Vectors::read(connection, String::new(), &self.model, None).map_err(self.store.sqlite())?;
         Graph::build(connection, &vectors)
     }
 }

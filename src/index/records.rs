@@ -6,6 +6,9 @@ use rusqlite::Row;
 use rusqlite::types::FromSql;
 use serde::{Deserialize, Serialize};
 
+/// The hash of a chunk's text as it is embedded.
+pub(crate) type TextHash = [u8; 16];
+
 /// The row number of a chunk. It stands for one text and one vector as long as the database exists, and is never
 /// reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]

@@ -342,7 +342,7 @@ impl Snapshot {
         if let Some(vectors) = cached.as_ref().filter(|vectors| vectors.key == key) {
             return Ok(vectors.clone());
         }
-        let vectors = Vectors::read(&self.connection, key, generation.model.dimensions);
+        let vectors = Vectors::read(&self.connection, key, &generation.model, cached.as_deref());
         let vectors = Arc::new(self.sql(vectors)?);
         if vectors.len() != generation.chunks {
             self.store.mark_damaged();

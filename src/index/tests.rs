@@ -11,6 +11,7 @@ use brain::Brain;
 
 use super::*;
 use crate::hnsw::Graph;
+use crate::vectors::Vectors;
 
 const DIMENSIONS: usize = 32;
 
@@ -261,6 +262,43 @@ fn only_what_changed_is_embedded() {
     assert!(plan.texts()[0].starts_with("About a > Two\n\n## Two"), "{}", plan.texts()[0]);
     let report = publish(plan);
     assert_eq!((report.chunks, report.changed, report.generation), (3, 1, 2));
+}
+
+#[test]
+fn of_a_new_generation_only_new_vectors_are_read() {
+    let bench = Bench::new();
+    let read = |model: &ModelLabel, known: Option<&Vectors>| {
+        let index = Index::open(&bench.folder()).unwrap();
+        Vectors::read(&index.store.reader().unwrap(), String::new(), model, known).unwrap()
+    };
+    // How many are taken from a generation of zeros; all others are as in the database.
+    let taken = |model: &ModelLabel, known: &Vectors| {
+        let (found, all) = (read(model, Some(known)), read(model, None));
+        assert_eq!(found.len(), all.len());
+        let mut zeros = 0;
+        for ((row, vector), (expected_row, expected)) in found.iter().zip(all.iter()) {
+            assert_eq!(row, expected_row);
+            let is_zero = vector.iter().all(|x| x.to_f32() == 0.0);
+            zeros += usize::from(is_zero);
+            assert!(is_zero || vector == expected, "row {row}");
+        }
+        zeros
+    };
+    (0..30).for_each(|n| bench.unit(&format!("unit-{n}"), &format!("text {n}")));
+    bench.update();
+    let known = read(&model(), None).zeroed();
+    assert_eq!(taken(&model(), &known), 30);
+    bench.unit("unit-3", "another text");
+    bench.unit("unit-30", "text 30");
+    fs::remove_file(bench.brain.root().join("domains/coding/concepts/unit-7.md")).unwrap();
+    bench.update();
+    assert_eq!(taken(&model(), &known), 28, "of 30, one was changed and one is gone");
+    assert_eq!(taken(&ModelLabel { name: "other".into(), ..model() }, &known), 0);
+    // The rows of another database have the same numbers.
+    fs::remove_dir_all(bench.folder()).unwrap();
+    (0..31).for_each(|n| bench.unit(&format!("unit-{n}"), &format!("new text {n}")));
+    bench.update();
+    assert_eq!(taken(&model(), &known), 0);
 }
 
 #[test]

@@ -7,7 +7,8 @@ use rayon::prelude::*;
 use rusqlite::Connection;
 
 use crate::error::Error;
-use crate::records::{ChunkRow, Hit};
+use crate::generation::ModelLabel;
+use crate::records::{ChunkRow, Hit, TextHash};
 
 /// Rows that a thread compares at a time.
 const BLOCK_ROWS: usize = 512;
@@ -15,37 +16,100 @@ const BLOCK_ROWS: usize = 512;
 /// way. In order, a scan takes half as long again.
 const STREAMS: usize = 4;
 
+/// A generation of which more than this part is new is read as a whole: the whole table takes as long as so many rows of it.
+const NEW_PART: usize = 8;
+
 /// The vectors of all chunks of a generation, by their rows, ascending.
 #[derive(Debug)]
 pub(crate) struct Vectors {
     /// The generation's key.
     pub(crate) key: String,
-    dimensions: usize,
+    model: ModelLabel,
     rows: Vec<i64>,
+    /// Of the text of each row.
+    hashes: Vec<TextHash>,
     /// `[rows.len(), dimensions]`.
     values: Vec<f16>,
 }
 
 impl Vectors {
     pub(crate) fn empty(key: String) -> Self {
-        Self { key, dimensions: 0, rows: Vec::new(), values: Vec::new() }
+        let model = ModelLabel { name: String::new(), dimensions: 0 };
+        Self { key, model, rows: Vec::new(), hashes: Vec::new(), values: Vec::new() }
     }
 
-    /// Reads the embeddings of all chunks; none if one is damaged.
-    pub(crate) fn read(connection: &Connection, key: String, dimensions: usize) -> rusqlite::Result<Self> {
-        let mut vectors = Self { dimensions, ..Self::empty(key) };
-        let mut statement = connection.prepare_cached("SELECT row, embedding FROM chunks ORDER BY row")?;
+    /// Reads the embeddings of all chunks; none if one is damaged. Of `known`, an earlier generation, those of the same chunks
+    /// are taken.
+    pub(crate) fn read(
+        connection: &Connection,
+        key: String,
+        model: &ModelLabel,
+        known: Option<&Self>,
+    ) -> rusqlite::Result<Self> {
+        let mut vectors = Self { model: model.clone(), ..Self::empty(key) };
+        let complete = match known.filter(|known| known.model == *model) {
+            Some(known) => vectors.read_changed(connection, known)?,
+            None => vectors.read_all(connection)?,
+        };
+        vectors.values.shrink_to_fit();
+        Ok(if complete { vectors } else { Self::empty(vectors.key) })
+    }
+
+    /// Returns whether all are sound.
+    fn read_all(&mut self, connection: &Connection) -> rusqlite::Result<bool> {
+        let sql = "SELECT row, text_hash, embedding FROM chunks ORDER BY row";
+        let mut statement = connection.prepare_cached(sql)?;
         let mut rows = statement.query([])?;
         while let Some(row) = rows.next()? {
-            let embedding = row.get_ref(1)?.as_blob()?;
-            if embedding.len() != dimensions * 2 {
-                return Ok(Self::empty(vectors.key));
+            if !self.push(row.get(0)?, row.get(1)?, row.get_ref(2)?.as_blob()?) {
+                return Ok(false);
             }
-            vectors.rows.push(row.get(0)?);
-            vectors.values.extend(embedding.as_chunks::<2>().0.iter().map(|pair| f16::from_le_bytes(*pair)));
         }
-        vectors.values.shrink_to_fit();
-        Ok(vectors)
+        Ok(true)
+    }
+
+    /// Returns whether all are sound.
+    fn read_changed(&mut self, connection: &Connection, known: &Self) -> rusqlite::Result<bool> {
+        // The index has both columns, and a small part of the table's pages.
+        let sql = "SELECT row, text_hash FROM chunks INDEXED BY chunks_by_text";
+        let mut chunks: Vec<(i64, TextHash)> = connection
+            .prepare_cached(sql)?
+            .query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?
+            .collect::<rusqlite::Result<_>>()?;
+        chunks.sort_unstable();
+        // A database that was made again numbers its rows from the start.
+        let place = |(row, hash): &(i64, TextHash)| {
+            known.rows.binary_search(row).ok().filter(|&place| known.hashes[place] == *hash)
+        };
+        let places: Vec<Option<usize>> = chunks.iter().map(place).collect();
+        if places.iter().filter(|place| place.is_none()).count() * NEW_PART > chunks.len() {
+            return self.read_all(connection);
+        }
+        self.values.reserve_exact(chunks.len() * self.dimensions());
+        let mut statement = connection.prepare_cached("SELECT embedding FROM chunks WHERE row = ?1")?;
+        for ((row, hash), place) in chunks.into_iter().zip(places) {
+            if let Some(place) = place {
+                self.rows.push(row);
+                self.hashes.push(hash);
+                self.values.extend_from_slice(known.at(place));
+                continue;
+            }
+            let mut rows = statement.query([row])?;
+            let Some(found) = rows.next()? else { return Ok(false) };
+            if !self.push(row, hash, found.get_ref(0)?.as_blob()?) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Returns whether the embedding is sound.
+    fn push(&mut self, row: i64, hash: TextHash, embedding: &[u8]) -> bool {
+        let (pairs, _) = embedding.as_chunks::<2>();
+        self.rows.push(row);
+        self.hashes.push(hash);
+        self.values.extend(pairs.iter().map(|pair| f16::from_le_bytes(*pair)));
+        embedding.len() == self.dimensions() * 2
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -53,11 +117,11 @@ impl Vectors {
     }
 
     pub(crate) fn dimensions(&self) -> usize {
-        self.dimensions
+        self.model.dimensions
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (i64, &[f16])> {
-        self.rows.iter().copied().zip(self.values.chunks_exact(self.dimensions.max(1)))
+        self.rows.iter().copied().zip(self.values.chunks_exact(self.dimensions().max(1)))
     }
 
     pub(crate) fn vector(&self, row: ChunkRow) -> Option<Vec<f32>> {
@@ -97,7 +161,7 @@ impl Vectors {
     }
 
     fn at(&self, index: usize) -> &[f16] {
-        &self.values[index * self.dimensions..][..self.dimensions]
+        &self.values[index * self.dimensions()..][..self.dimensions()]
     }
 
     fn find(&self, row: ChunkRow) -> Option<&[f16]> {
@@ -145,6 +209,15 @@ pub(crate) fn normalised(vector: &[f32], dimensions: usize) -> Result<Vec<f32>, 
         return Err(Error::NotAVector);
     }
     Ok(vector.iter().map(|x| (f64::from(*x) / norm) as f32).collect())
+}
+
+#[cfg(test)]
+impl Vectors {
+    /// With the same rows and zeros, to tell what is taken from it.
+    pub(crate) fn zeroed(mut self) -> Self {
+        self.values.fill(f16::ZERO);
+        self
+    }
 }
 
 #[cfg(test)]
