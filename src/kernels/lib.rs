@@ -368,7 +368,7 @@ fn dot_lanes(numbers: &[[f32; DOT_LANES]], halves: &[[u16; DOT_LANES]]) -> [f32;
     sums
 }
 
-/// The compiler does not find the instruction that widens halves, with which this takes a quarter of the time.
+/// The compiler does not find the instruction that widens halves by itself.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,f16c,fma")]
 fn dot_lanes_f16c(numbers: &[[f32; DOT_LANES]], halves: &[[u16; DOT_LANES]]) -> [f32; DOT_LANES] {
