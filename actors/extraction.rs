@@ -239,7 +239,7 @@ fn proposed_before(queue: &dyn Ledger, capture: i64) -> Result<Vec<EarlierPropos
 
 /// What a model is told of the brain, and of what was proposed for it; nothing without an index.
 fn known_units(index: &Index, proposed: Vec<EarlierProposal>, messages: &[String]) -> Known {
-    let units = match index.pin().and_then(|snapshot| snapshot.units()) {
+    let units = match index.pin_without_vectors().and_then(|snapshot| snapshot.units()) {
         Ok(units) => units,
         Err(error) => {
             tracing::warn!(error = error_chain(&error), "failed to read the units of the brain");

@@ -192,7 +192,11 @@ impl IndexingWorker {
         }
         let (this, model) = (self.clone(), label.name.clone());
         let create = move || {
-            let present = this.index.pin().ok().and_then(|snapshot| Some(snapshot.model()?.name.clone()));
+            let present = this
+                .index
+                .pin_without_vectors()
+                .ok()
+                .and_then(|snapshot| Some(snapshot.model()?.name.clone()));
             ProgressFile::create(&this.setup.places.indexing(), model, present, of)
         };
         tokio::task::spawn_blocking(create).await.ok()

@@ -316,7 +316,7 @@ impl Edits<'_> {
         if let Some(at) = self.files.iter().position(|edit| &edit.id == id) {
             return Ok(self.files.get_mut(at));
         }
-        let unit = self.index.pin().and_then(|snapshot| snapshot.unit(id))?;
+        let unit = self.index.pin_without_vectors().and_then(|snapshot| snapshot.unit(id))?;
         let Some(path) = unit.map(|unit| unit.path) else { return Ok(None) };
         let content = self.repository.read_at(self.base, &path)?;
         let document = content
@@ -471,7 +471,7 @@ impl<'a> UnitNames<'a> {
     ) -> Result<Self, Failure> {
         let paths = repository.paths_under(base, "domains")?;
         let mut taken: HashSet<String> = paths.iter().map(|path| file_stem(path).to_owned()).collect();
-        let snapshot = index.pin()?;
+        let snapshot = index.pin_without_vectors()?;
         let units = snapshot.units()?;
         // The units of a branch that is checked out for its review are in the index.
         let ours: HashSet<&str> = before

@@ -341,7 +341,9 @@ impl Retrieval {
 
     async fn model_of_index(&self) -> Option<String> {
         let index = self.index.clone();
-        let label = tokio::task::spawn_blocking(move || Some(index.pin().ok()?.model()?.name.clone()));
+        let label = tokio::task::spawn_blocking(move || {
+            Some(index.pin_without_vectors().ok()?.model()?.name.clone())
+        });
         label.await.ok().flatten()
     }
 

@@ -261,7 +261,7 @@ impl Service {
     /// The model of the present index, if the settings name another one: it answers until everything is
     /// embedded again.
     pub fn outdated_index_model(&self) -> Option<String> {
-        let snapshot = self.index.pin().ok()?;
+        let snapshot = self.index.pin_without_vectors().ok()?;
         let present = &snapshot.model()?.name;
         (*present != self.model.name()).then(|| present.clone())
     }

@@ -3,7 +3,8 @@
 use std::io::{self, Write};
 
 use brain::StatePaths;
-use tracing_appender::non_blocking::WorkerGuard;
+use tracing_appender::non_blocking::{NonBlocking, NonBlockingBuilder, WorkerGuard};
+use tracing_appender::rolling::RollingFileAppender;
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::registry::LookupSpan;
@@ -15,6 +16,8 @@ use crate::context::Context;
 
 /// How many daily log files are kept.
 const LOG_FILES_MAX: usize = 7;
+/// Log lines that wait to be written; more are dropped.
+const WAITING_LINES_MAX: usize = 8_192;
 /// The crates of this workspace that log.
 const CRATES: [&str; 17] = [
     "actors",
@@ -67,7 +70,7 @@ impl Context {
     /// keeps its stderr. `-v` raises the level on stderr, `NUGGET_LOG` on both.
     pub(crate) fn log_to_file_and_stderr(&self, places: Option<&StatePaths>) -> Option<WorkerGuard> {
         let stderr = self.stderr_layer("warn");
-        let (file, guard) = places.and_then(appender).map(tracing_appender::non_blocking).unzip();
+        let (file, guard) = places.and_then(appender).map(write_behind).unzip();
         let file = file.map(|file| {
             fmt::layer().with_ansi(false).with_writer(Redacting(file)).with_filter(self.filter("info"))
         });
@@ -77,7 +80,7 @@ impl Context {
 
     /// Logs to the brain's log folder, for background processes. Dropping the guard writes the rest.
     pub(crate) fn log_to_file(&self, places: &StatePaths) -> Option<WorkerGuard> {
-        let (file, guard) = tracing_appender::non_blocking(appender(places)?);
+        let (file, guard) = write_behind(appender(places)?);
         let _ = fmt()
             .with_env_filter(self.filter("info"))
             .with_ansi(false)
@@ -101,8 +104,13 @@ impl Context {
     }
 }
 
+/// Writes lines on a thread of its own. The default of 128,000 lines that wait takes 4 MB, used or not.
+fn write_behind(appender: RollingFileAppender) -> (NonBlocking, WorkerGuard) {
+    NonBlockingBuilder::default().buffered_lines_limit(WAITING_LINES_MAX).finish(appender)
+}
+
 /// One file a day in the brain's log folder.
-fn appender(places: &StatePaths) -> Option<tracing_appender::rolling::RollingFileAppender> {
+fn appender(places: &StatePaths) -> Option<RollingFileAppender> {
     let appender = tracing_appender::rolling::Builder::new()
         .rotation(tracing_appender::rolling::Rotation::DAILY)
         .filename_prefix("nugget")

@@ -191,7 +191,7 @@ impl Index {
         Snapshot::new(self.store.clone(), Vectored::Yes)
     }
 
-    /// As [`Index::pin`], for a search by words only: the vectors, which take the longest, are not read, and a search by
+    /// As [`Index::pin`], for reading and searching by words: the vectors, which take the longest, are not read, and a search by
     /// meaning finds nothing.
     ///
     /// # Errors

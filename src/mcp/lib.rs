@@ -585,8 +585,9 @@ impl ServedBrain {
             None => early.await.ok(),
         };
         let index = self.service.index();
-        let is_present =
-            |answer: &Answer| index.pin().is_ok_and(|snapshot| snapshot.generation() == answer.generation);
+        let is_present = |answer: &Answer| {
+            index.pin_without_vectors().is_ok_and(|snapshot| snapshot.generation() == answer.generation)
+        };
         let answer = match early.filter(is_present) {
             Some(answer) => answer,
             None => self.service.ask(query, ANSWER_DEADLINE).await.map_err(|error| error.to_string())?,
@@ -784,7 +785,8 @@ impl ServedBrain {
         let merged = self.new_merges().await;
         let is_merged = merged.is_some();
         // Its folder may have been deleted since it was checked.
-        let has_none = self.service.index().pin().is_ok_and(|snapshot| snapshot.generation() == 0);
+        let has_none =
+            self.service.index().pin_without_vectors().is_ok_and(|snapshot| snapshot.generation() == 0);
         if !is_merged && !has_none && last > 0 && age < interval {
             return IndexState::Current;
         }

@@ -52,7 +52,7 @@ impl IndexArgs {
             }
             let report = index_update::update(&service, mode).await;
             let report = report.map_err(|error| settings::model_error(error, &setup.embed))?;
-            let snapshot = service.index().pin().map_err(actors::StartError::Index)?;
+            let snapshot = service.index().pin_without_vectors().map_err(actors::StartError::Index)?;
             let problems = snapshot.problems().map_err(actors::StartError::Index)?;
             let counts = (snapshot.generation(), snapshot.units_count(), snapshot.chunks_count());
             drop(snapshot);

@@ -47,5 +47,5 @@ fn reviewed_by(brain: &Brain, id: &UnitId) -> Option<String> {
     if !folder.exists() {
         return None;
     }
-    Index::open(&folder).ok()?.pin().ok()?.unit(id).ok()??.reviewed_by
+    Index::open(&folder).ok()?.pin_without_vectors().ok()?.unit(id).ok()??.reviewed_by
 }
