@@ -35,7 +35,12 @@ impl StageWorker for GitWorker {
         let this = self.clone();
         // The lock is taken in the blocking work: killing the actor does not stop that, and must not release
         // the lock under which it writes.
-        run_blocking(move || this.propose(&claim)).await
+        run_blocking(move || {
+            let step = this.propose(&claim)?;
+            this.jobs.queue.resume(Stage::Git)?;
+            Ok(step)
+        })
+        .await
     }
 
     fn committed(&self) {

@@ -8,7 +8,7 @@ use queue::{Branch, Claim, Finish, Stage, TranscriptStamp};
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 
 use crate::background::run_blocking;
-use crate::failure::{Failure, FailureClass, error_chain};
+use crate::failure::{Failure, FailureClass};
 use crate::jobs::{Jobs, WorkPoint};
 use crate::mailbox::Mailbox;
 
@@ -171,11 +171,7 @@ async fn work_once<W: StageWorker>(jobs: &Jobs, worker: &W) -> Result<Worked, qu
             }
             // If the actor failed with this error, the job would be tried again at once, and be dead within
             // a second without a record of what was wrong.
-            Err(error) => {
-                let message = error_chain(&error);
-                tracing::error!(capture = claim.capture.id, error = message, "failed to keep a result");
-                fail(&jobs, &claim, &message, None)
-            }
+            Err(error) => settle(&jobs, &claim, Err(Failure::from(error))),
             settled => settled,
         }
     })
@@ -267,9 +263,12 @@ mod tests {
         other.execute_batch(trigger).unwrap();
         assert_eq!(work_once(&jobs, &Advance).await.unwrap(), Worked::Failed);
         let capture = jobs.queue.capture(1).unwrap().unwrap();
-        assert_eq!((capture.state, capture.attempts), (State::Retrying, 1));
+        // It is no fault of the capture, so it has used no attempt.
+        assert_eq!((capture.state, capture.attempts), (State::Queued, 0));
         assert!(capture.reason.unwrap().contains("no room"));
+        assert!(jobs.queue.next_due().unwrap().unwrap() > jobs.clock.now());
     }
+
     #[derive(Clone)]
     struct MeetsTheUnknown;
 

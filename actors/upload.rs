@@ -34,8 +34,20 @@ impl StageWorker for UploadWorker {
             return Ok(Step::Next(Stage::Extraction, claim.input));
         };
         let (setup, brain) = (Arc::clone(&self.setup), server.brain().to_owned());
+        let (id, input) = (claim.capture.id, claim.input.clone());
         let capture = run_blocking(move || capture_of(&setup, &claim, brain)).await?;
-        let receipt = server.client.hand_over(&capture).await?;
+        let receipt = match server.client.hand_over(&capture).await {
+            // Better proposed by this machine than by none.
+            Err(HandOverError::TooLarge { why }) => {
+                tracing::warn!(
+                    capture = id,
+                    error = why,
+                    "too large for the team server; extracted on this machine"
+                );
+                return Ok(Step::Next(Stage::Extraction, input));
+            }
+            receipt => receipt?,
+        };
         let queue = self.queue.clone();
         run_blocking(move || queue.resume(Stage::Upload)).await?;
         let receipt =
@@ -64,7 +76,8 @@ impl From<HandOverError> for Failure {
             // Whoever is not answered for one capture is not for the next.
             HandOverError::Retry { after, why } => Self::new(FailureClass::BlocksStage(Some(after)), why),
             HandOverError::Blocked { why } => Self::new(FailureClass::BlocksStage(None), why),
-            HandOverError::Refused { why } => Self::permanent(why),
+            HandOverError::NotTaken { why } => Self::new(FailureClass::Waits, why),
+            HandOverError::Refused { why } | HandOverError::TooLarge { why } => Self::permanent(why),
         }
     }
 }

@@ -330,7 +330,7 @@ impl Team {
                         self.acknowledged.fetch_add(1, Ordering::SeqCst);
                         break;
                     }
-                    Err(HandOverError::Retry { .. }) => {
+                    Err(HandOverError::Retry { .. } | HandOverError::NotTaken { .. }) => {
                         std::thread::sleep(Duration::from_millis(random.u64(20..200)));
                     }
                     Err(error) => bail!("a capture was refused: {error}"),

@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use queue::{Queue, Stage};
+
 use crate::support::{Sandbox, fixture, git, try_git};
 
 /// Returns everything that a person would notice if it changed.
@@ -91,4 +93,21 @@ fn a_brain_without_git_keeps_its_capture_and_says_what_to_do() {
     std::fs::rename(sandbox.path().join("moved"), sandbox.brain().join(".git")).unwrap();
     sandbox.ok(["retry", "--all"]);
     crate::support::wait_until("the capture is done", || first()["state"] == "done");
+}
+
+#[test]
+fn a_default_branch_that_is_back_ends_the_pause_that_its_absence_began() {
+    let sandbox = Sandbox::with_brain();
+    sandbox.git(&["checkout", "--quiet", "--detach"]);
+    sandbox.git(&["branch", "-D", "main"]);
+    let transcript = fixture("transcripts/synthetic/flywheel.jsonl");
+    sandbox.ok(["capture-session", "--transcript", transcript.to_str().unwrap()]);
+    let pauses = || Queue::open(&sandbox.state().join("queue.db")).unwrap().pauses().unwrap();
+    crate::support::wait_until("the stage is paused", || {
+        pauses().iter().any(|pause| pause.stage == Stage::Git)
+    });
+    sandbox.git(&["branch", "main"]);
+    let first = || sandbox.json(["status", "--json"])["captures"][0].clone();
+    crate::support::wait_until("the capture is done", || first()["state"] == "done");
+    assert_eq!(pauses(), []);
 }

@@ -132,6 +132,57 @@ fn a_capture_for_an_unreachable_server_is_worked_on_here_after_a_logout() {
 }
 
 #[test]
+fn what_a_server_does_not_take_holds_up_no_other_capture() {
+    let sandbox = Sandbox::with_brain();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    log_in_to(&sandbox, listener.local_addr().unwrap());
+    let transcripts = ["flywheel", "sql_pagination", "go_race"]
+        .map(|name| fixture(&format!("transcripts/synthetic/{name}.jsonl")));
+    let sessions = transcripts.clone().map(|transcript| session_of(&transcript));
+    let [late, large, _] = sessions.clone();
+    let serve = move |stream: TcpStream| {
+        let mut answers = stream.try_clone()?;
+        let mut reader = BufReader::new(stream);
+        while let Some(request) = read_request(&mut reader)? {
+            let body: serde_json::Value = serde_json::from_slice(&request.body)?;
+            let (status, answer) = match body["session"].as_str() {
+                Some(session) if session == late => ("408 Request Timeout", "{}".to_owned()),
+                Some(session) if session == large => ("413 Content Too Large", "{}".to_owned()),
+                _ => (
+                    "201 Created",
+                    r#"{"id":7,"brain":"payments","state":"extraction","new":true}"#.to_owned(),
+                ),
+            };
+            write!(answers, "HTTP/1.1 {status}\r\nContent-Length: {}\r\n\r\n{answer}", answer.len())?;
+        }
+        Ok(())
+    };
+    serve_connections(listener, || false, serve);
+    for transcript in &transcripts {
+        sandbox.ok(["capture-session".as_ref(), "--transcript".as_ref(), transcript.as_os_str()]);
+    }
+    let capture_of = |session: &str| {
+        let captures = sandbox.json(["status", "--json"])["captures"].clone();
+        captures.as_array().unwrap().iter().find(|capture| capture["session_id"] == session).cloned().unwrap()
+    };
+    crate::support::wait_until("the last is handed over", || capture_of(&sessions[2])["state"] == "done");
+    crate::support::wait_until("the large one is worked on here", || {
+        capture_of(&sessions[1])["state"] == "done"
+    });
+    let here = capture_of(&sessions[1]);
+    assert!(here["branch"].as_str().is_some_and(|branch| branch.starts_with("nugget/session-")), "{here}");
+    let waiting = capture_of(&sessions[0]);
+    assert_eq!((&waiting["stage"], &waiting["attempts"]), (&json!("upload"), &json!(0)), "{waiting}");
+    assert!(waiting["reason"].as_str().is_some_and(|reason| reason.contains("408")), "{waiting}");
+}
+
+fn session_of(transcript: &Path) -> String {
+    let text = std::fs::read_to_string(transcript).unwrap();
+    let mut lines = text.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+    lines.find_map(|line| Some(line["sessionId"].as_str()?.to_owned())).unwrap()
+}
+
+#[test]
 fn a_question_is_answered_here_while_the_server_cannot_be_reached() {
     let sandbox = Sandbox::with_brain();
     sandbox.ok([

@@ -28,12 +28,18 @@ const FORGOTTEN_REPORT: &str = "forgotten/";
 const LINE_OWNER: &str = "SELECT 1 FROM lines WHERE uuid = ?1 AND capture_id <> ?2";
 const NAME_OWNER: &str = "SELECT 1 FROM names WHERE name = ?1 AND capture_id <> ?2";
 
+/// Condition on a row of `captures`: at intake a session's captures are claimed in their order, so that no line is
+/// captured twice; a capture that only waits for delivery or for a server has read its lines already.
+pub(crate) const NO_EARLIER_IN_SESSION: &str = "(stage <> 'intake' OR NOT EXISTS (
+    SELECT 1 FROM captures AS other
+    WHERE other.session_id = captures.session_id AND other.outcome IS NULL
+      AND other.stage NOT IN ('delivery', 'upload') AND other.id < captures.id))";
+
 impl Queue {
     /// Claims the oldest capture that waits at a stage and is due.
     ///
     /// The attempt is counted here, before the work, so that a job that kills its process is still
-    /// parked in the end. At intake a session that has a running capture waits for it, so that no line
-    /// is captured twice; a capture that only waits for delivery or for a server has read its lines already.
+    /// parked in the end. At intake a session that has a running capture waits for it.
     ///
     /// # Errors
     /// When the queue cannot be read or written.
@@ -49,16 +55,12 @@ impl Queue {
             }
             loop {
                 let found: Option<(i64, u32, Option<String>)> = transaction
-                    .prepare_cached(
-                        "SELECT id, attempts, reason FROM captures AS c
+                    .prepare_cached(&format!(
+                        "SELECT id, attempts, reason FROM captures
                          WHERE stage = ?1 AND outcome IS NULL AND claim IS NULL
-                           AND (not_before_ms <= ?2 OR not_before_ms > ?3)
-                           AND (?1 <> 'intake' OR NOT EXISTS (
-                               SELECT 1 FROM captures AS other
-                               WHERE other.session_id = c.session_id AND other.outcome IS NULL
-                                 AND other.stage NOT IN ('delivery', 'upload') AND other.id < c.id))
-                         ORDER BY id LIMIT 1",
-                    )?
+                           AND (not_before_ms <= ?2 OR not_before_ms > ?3) AND {NO_EARLIER_IN_SESSION}
+                         ORDER BY id LIMIT 1"
+                    ))?
                     .query_row(params![stage.as_str(), now_ms, now_ms + RETRY_SPAN_MS], |row| {
                         Ok((row.get(0)?, row.get(1)?, row.get(2)?))
                     })

@@ -6,7 +6,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use rusqlite::params;
 
-use crate::claims::RETRY_SPAN_MS;
+use crate::claims::{NO_EARLIER_IN_SESSION, RETRY_SPAN_MS};
 use crate::pauses::{NOT_PAUSED, PAUSE_SPAN_MS};
 use crate::rows::state;
 use crate::store::{Queue, timestamp};
@@ -56,7 +56,7 @@ impl Queue {
     /// # Errors
     /// When the queue cannot be read.
     pub fn is_claimable(&self, now: Timestamp) -> Result<bool, Error> {
-        self.has_due("outcome IS NULL AND claim IS NULL", now)
+        self.has_due(&format!("outcome IS NULL AND claim IS NULL AND {NO_EARLIER_IN_SESSION}"), now)
     }
 
     fn has_due(&self, condition: &str, now: Timestamp) -> Result<bool, Error> {

@@ -432,7 +432,9 @@ pub fn a_session_waits_for_its_earlier_capture(test: &dyn LedgerUnderTest) {
     assert_eq!(claim(test, Stage::Intake).unwrap().capture.id, other);
     assert!(claim(test, Stage::Intake).is_none(), "the session's first capture is not proposed yet");
     let first = claim(test, Stage::Embedding).unwrap();
+    assert!(!test.ledger().is_claimable(start()).unwrap(), "a worker is woken for nothing");
     finish(test, &first, &nothing("empty")).unwrap();
+    assert!(test.ledger().is_claimable(start()).unwrap());
     assert_eq!(claim(test, Stage::Intake).unwrap().capture.id, second);
 }
 

@@ -1,11 +1,12 @@
 //! Checks JWTs (RFC 7519) against an issuer's published keys (RFC 7517).
 //!
 //! Keys are fetched when a token names one that is not known, at most once in an interval, and again when they are
-//! old, so that a key that the issuer withdrew is not trusted for long.
+//! old, so that a key that the issuer withdrew is not trusted for long. A request whose key is known waits for no fetch.
 
 mod ring_provider;
 
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
@@ -45,7 +46,12 @@ pub(crate) enum JwtError {
     NoKeys,
 }
 
+#[derive(Clone)]
 pub(crate) struct JwtVerifier {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
     settings: JwtSettings,
     client: reqwest::Client,
     keys: RwLock<Keys>,
@@ -74,7 +80,8 @@ impl JwtVerifier {
             .timeout(FETCH_DEADLINE);
         let builder = if is_local { builder.no_proxy() } else { builder };
         let client = builder.build().map_err(Error::Client)?;
-        Ok(Self { settings, client, keys: RwLock::default(), next_fetch: Mutex::default() })
+        let shared = Shared { settings, client, keys: RwLock::default(), next_fetch: Mutex::default() };
+        Ok(Self { shared: Arc::new(shared) })
     }
 
     /// The claims of a valid token.
@@ -84,12 +91,12 @@ impl JwtVerifier {
         if !ALGORITHMS.contains(&header.alg) || header.crit.is_some() {
             return Err(JwtError::Invalid);
         }
-        let key = self.key(header.kid.as_deref(), header.alg).await?;
+        let key = self.key(header.kid.as_deref(), header.alg, Instant::now()).await?;
         let mut validation = Validation::new(header.alg);
         validation.leeway = LEEWAY_SECONDS;
         validation.validate_nbf = true;
-        validation.set_issuer(&[&self.settings.issuer]);
-        validation.set_audience(&[&self.settings.audience]);
+        validation.set_issuer(&[&self.shared.settings.issuer]);
+        validation.set_audience(&[&self.shared.settings.audience]);
         validation.set_required_spec_claims(&["exp", "iss", "aud", "sub"]);
         let token = decode::<Map<String, Value>>(token, &key, &validation).map_err(|error| {
             use jsonwebtoken::errors::ErrorKind;
@@ -105,25 +112,38 @@ impl JwtVerifier {
     fn claims(&self, all: Map<String, Value>) -> Option<Claims> {
         let subject = all.get("sub")?.as_str().filter(|subject| !subject.is_empty())?.to_owned();
         let expires = Timestamp::from_second(all.get("exp")?.as_f64()? as i64).ok()?;
-        Some(Claims { issuer: self.settings.issuer.clone(), subject, expires, all })
+        Some(Claims { issuer: self.shared.settings.issuer.clone(), subject, expires, all })
     }
 
     /// The key that a token names, fetched if it is not known.
-    async fn key(&self, id: Option<&str>, algorithm: Algorithm) -> Result<DecodingKey, JwtError> {
-        let now = Instant::now();
-        let known = self.keys.read().await.find(id, algorithm);
-        let is_fresh = self.keys.read().await.is_younger(KEYS_FRESH_FOR, now);
-        if let Some(key) = known.filter(|_| is_fresh) {
+    async fn key(
+        &self,
+        id: Option<&str>,
+        algorithm: Algorithm,
+        now: Instant,
+    ) -> Result<DecodingKey, JwtError> {
+        let (known, is_fresh, is_usable) = {
+            let keys = self.shared.keys.read().await;
+            let is_younger = |age| keys.is_younger(age, now);
+            (keys.find(id, algorithm), is_younger(KEYS_FRESH_FOR), is_younger(KEYS_USED_FOR))
+        };
+        if let Some(key) = known.filter(|_| is_usable) {
+            if !is_fresh {
+                let shared = Arc::clone(&self.shared);
+                tokio::spawn(async move { shared.fetch_if_due().await });
+            }
             return Ok(key);
         }
-        self.fetch_if_due().await;
-        let keys = self.keys.read().await;
+        self.shared.fetch_if_due().await;
+        let keys = self.shared.keys.read().await;
         if !keys.is_younger(KEYS_USED_FOR, now) {
             return Err(JwtError::NoKeys);
         }
         keys.find(id, algorithm).ok_or(JwtError::Invalid)
     }
+}
 
+impl Shared {
     async fn fetch_if_due(&self) {
         let mut next_fetch = self.next_fetch.lock().await;
         if next_fetch.is_some_and(|next| Instant::now() < next) {
@@ -189,4 +209,35 @@ fn is_for(key: &Jwk, algorithm: Algorithm) -> bool {
         _ => false,
     };
     is_signature && is_named && is_kind
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_request_whose_key_is_known_does_not_wait_for_a_silent_issuer() {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let verifier = JwtVerifier::new(JwtSettings {
+            issuer: "https://issuer.example".to_owned(),
+            audience: "nugget".to_owned(),
+            jwks_url: format!("http://{}/keys", silent.local_addr().unwrap()),
+            refetch_interval: Duration::from_secs(60),
+        })
+        .unwrap();
+        // The public key of RFC 8037, appendix A.2.
+        let key =
+            r#"{"kty":"OKP","crv":"Ed25519","kid":"a","x":"11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"}"#;
+        let fetched = Instant::now();
+        *verifier.shared.keys.write().await =
+            Keys { keys: vec![serde_json::from_str(key).unwrap()], fetched: Some(fetched) };
+        tokio::select! {
+            biased;
+            key = verifier.key(Some("a"), Algorithm::EdDSA, fetched + 2 * KEYS_FRESH_FOR) => assert!(key.is_ok()),
+            () = std::future::ready(()) => panic!("the request waits"),
+        }
+        // Newer keys are asked for meanwhile.
+        silent.accept().await.unwrap();
+    }
 }

@@ -87,10 +87,23 @@ pub enum HandOverError {
         /// What happened, and what to do.
         why: String,
     },
+    /// It may work later, but perhaps not for this capture: the server answers, and failed at it or was not given it in
+    /// time.
+    #[error("{why}")]
+    NotTaken {
+        /// What happened.
+        why: String,
+    },
     /// It never works: the capture itself is refused.
     #[error("{why}")]
     Refused {
         /// What is wrong with it.
+        why: String,
+    },
+    /// It never works: the capture is larger than the server takes.
+    #[error("{why}")]
+    TooLarge {
+        /// How large it may be.
         why: String,
     },
 }
@@ -185,8 +198,9 @@ impl TeamClient {
     /// Hands a capture over. To do so twice changes nothing.
     ///
     /// # Errors
-    /// [`HandOverError::Retry`] if it may work later, [`HandOverError::Blocked`] if a person has to do something
-    /// first, and [`HandOverError::Refused`] if the server will never take it.
+    /// [`HandOverError::Retry`] if it may work later, [`HandOverError::NotTaken`] if others may work before,
+    /// [`HandOverError::Blocked`] if a person has to do something first, and [`HandOverError::Refused`] or
+    /// [`HandOverError::TooLarge`] if the server will never take it.
     pub async fn hand_over(&self, capture: &Capture) -> Result<Receipt, HandOverError> {
         let key = capture.key().to_string();
         let request = self.request(Method::PUT, &["v1", "captures", &key])?;
@@ -261,7 +275,10 @@ async fn send(request: RequestBuilder) -> Result<Vec<u8>, HandOverError> {
 fn classify(status: StatusCode, after: Option<u64>, body: &[u8]) -> HandOverError {
     let why = why(status, body);
     match status.as_u16() {
-        400 | 406 | 409 | 413 | 415 | 422 => HandOverError::Refused { why },
+        400 | 406 | 409 | 415 | 422 => HandOverError::Refused { why },
+        413 => HandOverError::TooLarge { why },
+        // With a time the server means everybody.
+        408 | 500 if after.is_none() => HandOverError::NotTaken { why },
         401 | 403 | 404 | 405 => HandOverError::Blocked { why },
         // A proxy's redirect to a page for people to sign in.
         300..400 => HandOverError::Blocked { why },
@@ -274,8 +291,8 @@ fn retry(after: Option<u64>, why: String) -> HandOverError {
 }
 
 fn unreachable(error: reqwest::Error) -> HandOverError {
-    if error.is_timeout() {
-        return retry(None, "the team server did not answer in time".to_owned());
+    if error.is_timeout() && !error.is_connect() {
+        return HandOverError::NotTaken { why: "the team server did not answer in time".to_owned() };
     }
     retry(None, format!("the team server cannot be reached: {}", root_cause(&error)))
 }
@@ -377,13 +394,21 @@ mod tests {
             HandOverError::Retry { after, .. } if after == Duration::from_secs(7) => "retry",
             HandOverError::Retry { .. } => "wrong wait",
             HandOverError::Blocked { .. } => "blocked",
+            HandOverError::NotTaken { .. } => "not taken",
             HandOverError::Refused { .. } => "refused",
+            HandOverError::TooLarge { .. } => "too large",
         };
         let check =
             |statuses: &[u16], expected: &str| statuses.iter().for_each(|s| assert_eq!(class(*s), expected));
         check(&[408, 429, 500, 502, 503, 504], "retry");
         check(&[302, 401, 403, 404], "blocked");
-        check(&[400, 409, 413, 415, 422], "refused");
+        check(&[400, 409, 415, 422], "refused");
+        check(&[413], "too large");
+        let without_time = |status: StatusCode| classify(status, None, b"");
+        for status in [StatusCode::REQUEST_TIMEOUT, StatusCode::INTERNAL_SERVER_ERROR] {
+            assert!(matches!(without_time(status), HandOverError::NotTaken { .. }), "{status}");
+        }
+        assert!(matches!(without_time(StatusCode::BAD_GATEWAY), HandOverError::Retry { .. }));
     }
 
     #[test]

@@ -44,7 +44,7 @@ async fn a_capture_of_16_mib_is_handed_over() {
     let too_large =
         team_client::Capture::new("c3", jiff::Timestamp::UNIX_EPOCH, vec!["l".into()], &vec![0xff; 13 << 20]);
     let refused = client(&server, ALPHA).hand_over(&too_large).await.unwrap_err();
-    assert_eq!(refused, HandOverError::Refused { why: "the body is longer than 16384 KiB".to_owned() });
+    assert_eq!(refused, HandOverError::TooLarge { why: "the body is longer than 16384 KiB".to_owned() });
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -101,7 +101,7 @@ async fn a_question_without_an_answer_says_why() {
     assert!(matches!(ask("../v1/whoami", "x", DEADLINE).await, HandOverError::Blocked { .. }));
     let HandOverError::Retry { why, .. } = ask("alpha", "not ready", DEADLINE).await else { panic!() };
     assert_eq!(why, "the brain is being indexed");
-    let HandOverError::Retry { why, .. } = ask("alpha", "wait", Duration::from_millis(200)).await else {
+    let HandOverError::NotTaken { why } = ask("alpha", "wait", Duration::from_millis(200)).await else {
         panic!()
     };
     assert_eq!(why, "the team server did not answer in time");

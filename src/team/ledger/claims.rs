@@ -19,6 +19,11 @@ pub(super) const RETRY_SPAN: SignedDuration = SignedDuration::from_secs(2 * RETR
 /// How many captures that were attempted too often one call ends before it returns; the next call goes on.
 const DEAD_MAX: usize = 100;
 
+/// Condition on a row `j` of `jobs` of brain `$1`: at its first stage a capture waits for its session's earlier ones.
+pub(super) const NO_EARLIER_IN_SESSION: &str =
+    "(j.stage NOT IN ('intake', 'extraction') OR NOT EXISTS (SELECT FROM jobs o
+         WHERE o.brain = $1 AND o.session_id = j.session_id AND o.stage <> 'delivery' AND o.id < j.id))";
+
 /// Claims the oldest capture that is due, and reads it with its input. Rows are found by `id = (SELECT …)` and not by a
 /// join, for which the planner, where it has no statistics, may read all rows of the brain.
 ///
@@ -36,8 +41,7 @@ static CLAIM: LazyLock<String> = LazyLock::new(|| {
                    WHERE o.brain = $1 AND o.stage = 'git' AND o.claim IS NOT NULL))
                AND ($2 <> 'delivery' OR NOT EXISTS (SELECT FROM jobs o
                    WHERE o.brain = $1 AND o.stage = 'delivery' AND o.claim IS NOT NULL))
-               AND ($2 NOT IN ('intake', 'extraction') OR NOT EXISTS (SELECT FROM jobs o
-                   WHERE o.brain = $1 AND o.session_id = j.session_id AND o.stage <> 'delivery' AND o.id < j.id))
+               AND {NO_EARLIER_IN_SESSION}
              ORDER BY j.id LIMIT 1 FOR UPDATE OF j SKIP LOCKED),
          j AS (
              UPDATE jobs SET claim = nextval('claim_seq'), server = $6, attempts = attempts + 1,

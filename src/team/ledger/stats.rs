@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use queue::{State, Tally};
 
-use super::claims::{RETRY_SPAN, after};
+use super::claims::{NO_EARLIER_IN_SESSION, RETRY_SPAN, after};
 use super::pauses::PAUSE_SPAN;
 use super::rows;
 use super::rows::storable;
@@ -84,7 +84,7 @@ pub(super) fn is_due(
         )
     };
     let sql = format!(
-        "SELECT 1 WHERE EXISTS ({}) OR ($2 AND EXISTS ({}))",
+        "SELECT 1 WHERE EXISTS ({} AND ($2 OR {NO_EARLIER_IN_SESSION})) OR ($2 AND EXISTS ({}))",
         is_due("IS NULL"),
         is_due("IS NOT NULL")
     );
