@@ -11,7 +11,8 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use transcript::raw_json::{Block, blocks, flag, string};
 use transcript::{
-    FileStamp, Ignore, clean, clean_and_cut, head_and_tail, is_own_call, json_scan, typed_text,
+    BACKGROUND_FIELDS, FILE_FIELDS, FileStamp, Ignore, IgnoredCalls, LEFT_OUT, clean, clean_and_cut,
+    head_and_tail, is_own_call, json_scan, typed_text,
 };
 
 use crate::record::{Message, MessageId, MessageKind, Request, SessionFacts, ToolResult, ToolUse};
@@ -30,7 +31,6 @@ const TITLE_CHARS_MAX: usize = 300;
 const SUMMARIES_MAX: usize = 20;
 /// Calls whose results never came are forgotten from this many on.
 pub(crate) const OPEN_CALLS_MAX: usize = 1000;
-pub(crate) const LEFT_OUT: &str = "[left out: .nuggetignore]";
 pub(crate) const OWN_LEFT_OUT: &str = "[left out: an answer of nugget]";
 /// Types of lines of which nothing is kept.
 const KNOWN_TYPES: &[&str] = &[
@@ -50,6 +50,8 @@ const KNOWN_TYPES: &[&str] = &[
     "tag",
     "tools-used",
 ];
+/// The id under which the last command is remembered that a person ran with `!`: its output names no call.
+const TYPED_COMMAND: &str = "!";
 /// Tools that change the file that they name.
 const EDITORS: &[&str] = &["Edit", "MultiEdit", "NotebookEdit", "Write"];
 
@@ -114,8 +116,8 @@ fn parent_of(path: &Path) -> Option<String> {
 struct State {
     /// Ids of calls of nugget whose results have not come yet.
     own: BTreeSet<String>,
-    /// Ids of calls about files that must not be read, whose results have not come yet.
-    ignored: BTreeSet<String>,
+    #[serde(flatten)]
+    ignored: IgnoredCalls,
 }
 
 struct Reader {
@@ -198,6 +200,9 @@ impl LineReader for Reader {
             return LineRead::Malformed { reason: "not JSON" };
         };
         note_facts(&parsed, facts);
+        if let Some(cwd) = string(parsed.cwd) {
+            self.context.ignore.enter(&cwd);
+        }
         match kind.as_str() {
             "user" => self.read_user(line, &parsed),
             "assistant" => self.read_assistant(line, &parsed, facts),
@@ -257,11 +262,26 @@ impl Reader {
             }
         } else if flag(line.is_compact_summary) || transcript::nonhuman_kind(bytes, &text).is_some() {
             message.kind = MessageKind::Injected;
+            if let Some(rest) = self.without_ignored(&text) {
+                text = rest;
+            }
             message.content = clean_and_cut(&text, INJECTED_BYTES_MAX);
         } else {
             message.content = cut(typed_text(&text));
         }
         LineRead::Message(Box::new(message))
+    }
+
+    /// A command that a person ran with `!`, or its output, without what must not be read; `None` if that changes nothing.
+    fn without_ignored(&mut self, text: &str) -> Option<String> {
+        let (ignore, calls) = (&self.context.ignore, &mut self.state.ignored);
+        if let Some(command) = transcript::typed_command(text) {
+            let is_ignored = calls.begin(ignore, TYPED_COMMAND, Some(command), None, None);
+            let shown = ignore.without_content(command).filter(|_| is_ignored)?;
+            return Some(format!("<bash-input>{shown}</bash-input>"));
+        }
+        let rest = calls.end(ignore, TYPED_COMMAND, &transcript::command_output(text)?)?;
+        Some(format!("<bash-stdout>{rest}</bash-stdout>"))
     }
 
     fn read_result(&mut self, block: &Block<'_>) -> ToolResult {
@@ -276,9 +296,7 @@ impl Reader {
         }
         if self.state.own.remove(&id) {
             OWN_LEFT_OUT.clone_into(&mut text);
-        } else if self.state.ignored.remove(&id) {
-            LEFT_OUT.clone_into(&mut text);
-        } else if let Some(rest) = self.context.ignore.without_matches_in_covered(&text) {
+        } else if let Some(rest) = self.state.ignored.end(&self.context.ignore, &id, &text) {
             text = rest;
         }
         let (output, whole) = shorten(&text, self.context.output_bytes_max);
@@ -323,13 +341,12 @@ impl Reader {
         let raw = block.input.map_or("", RawValue::get);
         let field = |name: &str| json_scan::value_of(raw.as_bytes(), name).and_then(json_scan::text);
         let mut command = field("command");
-        let file = ["file_path", "notebook_path", "path"].iter().find_map(|name| field(name));
-        let shown = command.as_deref().and_then(|command| self.context.ignore.without_content(command));
-        let is_ignored =
-            shown.is_some() || file.as_deref().is_some_and(|file| self.context.ignore.covers(file));
+        let file = FILE_FIELDS.iter().find_map(|name| field(name));
+        let background = BACKGROUND_FIELDS.iter().find_map(|name| field(name));
+        let (ignore, calls) = (&self.context.ignore, &mut self.state.ignored);
+        let is_ignored = calls.begin(ignore, &id, command.as_deref(), file.as_deref(), background.as_deref());
         let input = if is_ignored {
-            remember(&mut self.state.ignored, &id);
-            command = shown;
+            command = command.map(|command| ignore.without_content(&command).unwrap_or_default());
             // What the call is about, without what it would write.
             let about = command.as_deref().or(file.as_deref()).unwrap_or_default();
             let shown = serde_json::json!({ "about": about, "rest": LEFT_OUT });

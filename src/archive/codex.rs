@@ -11,11 +11,13 @@ use jiff::Timestamp;
 use knowledge::text::one_line;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use transcript::{FileStamp, OWN_TOOLS, clean, clean_and_cut, is_own_call, json_scan};
+use transcript::{
+    FileStamp, IgnoredCalls, LEFT_OUT, OWN_TOOLS, clean, clean_and_cut, is_own_call, json_scan,
+};
 
 use crate::claude_code::{
-    INJECTED_BYTES_MAX, INPUT_BYTES_MAX, LEFT_OUT, OPEN_CALLS_MAX, OWN_LEFT_OUT, TOOL_WORDS_CHARS_MAX, cut,
-    push, shorten,
+    INJECTED_BYTES_MAX, INPUT_BYTES_MAX, OPEN_CALLS_MAX, OWN_LEFT_OUT, TOOL_WORDS_CHARS_MAX, cut, push,
+    shorten,
 };
 use crate::record::{Message, MessageId, MessageKind, Request, SessionFacts, ToolResult, ToolUse};
 use crate::source::{
@@ -170,7 +172,10 @@ struct Line {
 struct State {
     model: String,
     own: Vec<String>,
-    ignored: Vec<String>,
+    /// The folder of the last turn.
+    cwd: String,
+    #[serde(flatten)]
+    ignored: IgnoredCalls,
 }
 
 struct Reader {
@@ -228,6 +233,9 @@ impl Reader {
         if let Some(model) = fact(text(payload, "model")) {
             self.state.model.clone_from(&model);
             facts.model = Some(model);
+        }
+        if let Some(cwd) = text(payload, "cwd") {
+            self.state.cwd = cwd;
         }
         facts.cwd = facts.cwd.take().or_else(|| fact(text(payload, "cwd")));
         facts.client_version = fact(text(payload, "cli_version")).or(facts.client_version.take());
@@ -318,12 +326,11 @@ impl Reader {
             [text(&arguments, "patch"), text(&arguments, "input"), command.clone(), Some(raw.clone())];
         let patch = patch.into_iter().flatten().find(|patch| patch.contains("*** Begin Patch"));
         let files = patch.as_deref().map(patched_files).unwrap_or_default();
-        let named = command.as_deref().or(patch.as_deref());
-        let ignore = &self.context.ignore;
-        if files.iter().any(|file| ignore.covers(file))
-            || named.is_some_and(|named| ignore.is_named_in(named))
-        {
-            remember(&mut self.state.ignored, &id);
+        let ignore = &mut self.context.ignore;
+        ignore.enter(text(&arguments, "workdir").as_deref().unwrap_or(&self.state.cwd));
+        let session = arguments.get("session_id").map(Value::to_string);
+        let named_files = files.iter().map(String::as_str);
+        if self.state.ignored.begin(ignore, &id, command.as_deref(), named_files, session.as_deref()) {
             let about = files.join(" ");
             let shown = serde_json::json!({ "about": about, "rest": LEFT_OUT }).to_string();
             message.tool_uses.push(ToolUse {
@@ -374,9 +381,7 @@ impl Reader {
             || payload.pointer("/output/success") == Some(&Value::Bool(false));
         if forget(&mut self.state.own, &id) {
             OWN_LEFT_OUT.clone_into(&mut output);
-        } else if forget(&mut self.state.ignored, &id) {
-            LEFT_OUT.clone_into(&mut output);
-        } else if let Some(rest) = self.context.ignore.without_matches_in_covered(&output) {
+        } else if let Some(rest) = self.state.ignored.end(&self.context.ignore, &id, &output) {
             output = rest;
         }
         let (output, whole) = shorten(&output, self.context.output_bytes_max);

@@ -724,6 +724,47 @@ fn contents_of_ignored_files_are_left_out() {
 }
 
 #[test]
+fn what_a_person_and_the_background_print_of_ignored_files_is_left_out() {
+    let home = Home::new();
+    fs::create_dir_all(home.root.join("shop/hr")).unwrap();
+    fs::write(home.root.join("shop/.nuggetignore"), "/hr/pay.csv\n").unwrap();
+    let bash = |n: u32, command: &str| home.call(n, "Bash", &serde_json::json!({ "command": command }));
+    let started = "Command running in background with ID: b7. Output is being written to: /tmp/b7.output";
+    home.write(
+        "s1",
+        &[
+            home.prompt(1, "<bash-input>cat hr/pay.csv; echo Atlantis</bash-input>"),
+            bash(11, "cd hr && cat pay.csv"),
+            bash(12, "cat hr/pay.csv"),
+            home.result(13, 12, started, false),
+            bash(14, "git diff"),
+        ],
+    );
+    home.sync();
+    // The results come later, when another reader reads on.
+    for line in [
+        home.prompt(2, "<bash-stdout>Atlantis</bash-stdout><bash-stderr></bash-stderr>"),
+        home.result(15, 11, "Atlantis", false),
+        home.call(16, "BashOutput", &serde_json::json!({ "bash_id": "b7" })),
+        home.result(17, 16, "Atlantis", false),
+        home.result(
+            18,
+            14,
+            "diff --git a/hr/pay.csv b/hr/pay.csv\n+Atlantis\ndiff --git a/b b/b\n+Lemuria",
+            false,
+        ),
+        home.prompt(3, "<bash-input>ls</bash-input>"),
+        home.prompt(4, "<bash-stdout>Lemuria</bash-stdout><bash-stderr></bash-stderr>"),
+    ] {
+        home.append("s1", &line);
+    }
+    home.sync();
+    assert!(!home.holds("Atlantis"));
+    assert!(home.holds("Lemuria") && home.holds("<bash-input>cat hr/pay.csv</bash-input>"));
+    home.check();
+}
+
+#[test]
 fn a_long_output_keeps_its_ends() {
     let home = Home::new();
     let output = format!("first line\n{}\nlast line", "middle ".repeat(100_000));

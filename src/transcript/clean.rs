@@ -2,6 +2,7 @@
 //! redacts secrets, and shortens a long text to its head and tail.
 
 use std::borrow::Cow;
+use std::ops::Range;
 
 use knowledge::text::visible;
 use memchr::memchr_iter;
@@ -46,21 +47,7 @@ fn after_private(text: &str) -> &str {
 
 /// Where the first `<private>` element begins that is not closed.
 fn unclosed_private(text: &str) -> Option<usize> {
-    const START: &str = "<private>";
-    if !has_tag(text, START) {
-        return None;
-    }
-    let lower = text.to_ascii_lowercase();
-    let (mut depth, mut first) = (0_usize, None);
-    for at in memchr_iter(b'<', lower.as_bytes()) {
-        if lower[at..].starts_with(START) {
-            first = first.filter(|_| depth > 0).or(Some(at));
-            depth += 1;
-        } else if lower[at..].starts_with("</private>") {
-            depth = depth.saturating_sub(1);
-        }
-    }
-    first.filter(|_| depth > 0)
+    if has_tag(text, "<private>") { elements(text, "private").1 } else { None }
 }
 
 /// Cleans a text and shortens it to about `bytes_max` bytes: the first two thirds and the last third.
@@ -79,6 +66,11 @@ pub fn clean_and_cut(text: &str, bytes_max: usize) -> String {
     // removed to the end of the head.
     let head_cleaned = without_element(&clean(head_raw), "system-reminder", Unclosed::Drop);
     let tail_cleaned = clean(tail_raw);
+    // Where cleaning has removed much, what is kept would reach to the cut, and to a secret that it went through.
+    let reaches_cut = |cleaned: &str, share: usize| cleaned.len() < share + MARGIN_BYTES / 2;
+    if reaches_cut(&head_cleaned, head) || !is_tail_private && reaches_cut(&tail_cleaned, tail) {
+        return head_and_tail(&clean(text), bytes_max);
+    }
     let head_kept = &head_cleaned[..head_cleaned.floor_char_boundary(head)];
     let tail_kept = &tail_cleaned[tail_cleaned.ceil_char_boundary(tail_cleaned.len().saturating_sub(tail))..];
     format!(
@@ -119,41 +111,40 @@ pub(crate) enum Unclosed {
 
 /// Removes every `<name>…</name>`, also nested ones, in upper or lower case.
 pub(crate) fn without_element(text: &str, name: &str, unclosed: Unclosed) -> String {
-    let (open, close) = (format!("<{name}>"), format!("</{name}>"));
-    let lower = text.to_ascii_lowercase();
+    let (mut removed, first_unclosed) = elements(text, name);
+    // More were opened than closed: everything that any of them may contain.
+    if let Some(start) = first_unclosed.filter(|_| unclosed == Unclosed::Drop) {
+        removed.retain(|range| range.start < start);
+        removed.push(start..text.len());
+    }
     let mut kept = String::with_capacity(text.len());
     let mut at = 0;
-    while let Some(start) = lower[at..].find(&open).map(|found| at + found) {
-        let mut depth = 1_usize;
-        let mut end = start + open.len();
-        while depth > 0 {
-            let next_close = lower[end..].find(&close);
-            let next_open = lower[end..].find(&open);
-            match (next_open, next_close) {
-                (Some(opens), Some(closes)) if opens < closes => {
-                    depth += 1;
-                    end += opens + open.len();
-                }
-                (_, Some(closes)) => {
-                    depth -= 1;
-                    end += closes + close.len();
-                }
-                (_, None) => break,
-            }
-        }
-        kept.push_str(&text[at..start]);
-        at = match unclosed {
-            _ if depth == 0 => end,
-            // More were opened than closed: everything that any of them may contain.
-            Unclosed::Drop => text.len(),
-            Unclosed::Keep => {
-                kept.push_str(&text[start..start + open.len()]);
-                start + open.len()
-            }
-        };
+    for range in removed {
+        kept.push_str(&text[at..range.start]);
+        at = range.end;
     }
     kept.push_str(&text[at..]);
     kept
+}
+
+/// The outermost elements of a name that are closed, and where the first one begins that is not.
+fn elements(text: &str, name: &str) -> (Vec<Range<usize>>, Option<usize>) {
+    let (open, close) = (format!("<{name}>"), format!("</{name}>"));
+    let lower = text.to_ascii_lowercase();
+    let (mut opened, mut closed) = (Vec::new(), Vec::<Range<usize>>::new());
+    for at in memchr_iter(b'<', lower.as_bytes()) {
+        if lower[at..].starts_with(&open) {
+            opened.push(at);
+        } else if lower[at..].starts_with(&close)
+            && let Some(start) = opened.pop()
+        {
+            while closed.last().is_some_and(|inner| inner.start > start) {
+                closed.pop();
+            }
+            closed.push(start..at + close.len());
+        }
+    }
+    (closed, opened.first().copied())
 }
 
 /// Removes terminal escapes and invisible characters. Runs before redaction: a zero-width space in a key
@@ -187,6 +178,28 @@ mod tests {
         check("a <private>b <private>c</private> never closed", "a");
         check("about the <system-reminder> tag", "about the <system-reminder> tag");
         check("do it<system-reminder>\ninjected\n</system-reminder>", "do it");
+    }
+
+    #[test]
+    fn an_element_is_removed_whatever_is_around_it() {
+        let check = |unclosed, text: &str, expected: &str| {
+            assert_eq!(without_element(text, "a", unclosed), expected, "{text}");
+        };
+        check(Unclosed::Keep, "1<a>2<a>3</a>4", "1<a>24");
+        check(Unclosed::Keep, "1<a>2<a>3</a>4</a>5<a>6</a>7", "157");
+        check(Unclosed::Keep, "1</a>2<a>3</a>4</a>", "1</a>24</a>");
+        check(Unclosed::Drop, "1<a>2</a>3<a>4<a>5</a>6", "13");
+        check(Unclosed::Drop, "1<A>2</a>3", "13");
+    }
+
+    #[test]
+    fn hostile_nesting_is_read_once() {
+        // Searched again from each tag, these would be hundreds of billions of steps.
+        let count = 100_000;
+        let private = "<private>".repeat(count) + &"</private>".repeat(count) + "seen";
+        assert_eq!(clean(&private), "seen");
+        let reminders = "<system-reminder>".repeat(count);
+        assert_eq!(clean(&reminders), reminders);
     }
 
     #[test]
@@ -245,6 +258,19 @@ mod tests {
                 let kept = clean_and_cut(&text, 3000);
                 let shown = |part: &[u8]| kept.contains(std::str::from_utf8(part).unwrap());
                 assert!(!key.as_bytes().windows(8).any(shown), "{after}: {kept}");
+            }
+        }
+        // What is removed around the key brings it to where the raw text is cut.
+        let hidden = format!("<private>{}</private>", "z ".repeat(16_600));
+        let colours = "\u{1b}[0m".repeat(8_400);
+        let rest = "y ".repeat(50_000);
+        for removed in [hidden, colours] {
+            let after = (500..800).step_by(7).map(|gap| format!("{removed}{}{key} {rest}", "x ".repeat(gap)));
+            let before = (50..300).step_by(7).map(|gap| format!("{rest}{key} {}{removed}", "x ".repeat(gap)));
+            for text in after.chain(before) {
+                let kept = clean_and_cut(&text, 3000);
+                let shown = |part: &[u8]| kept.contains(std::str::from_utf8(part).unwrap());
+                assert!(!key.as_bytes().windows(8).any(shown), "{kept}");
             }
         }
         let text = format!("a<private>{}</private>b", "s".repeat(1 << 20));

@@ -24,6 +24,7 @@ mod conversation;
 mod discover;
 mod exclude;
 mod ignore;
+mod ignored_calls;
 pub mod json_scan;
 mod line;
 mod plan;
@@ -42,7 +43,11 @@ pub use discover::{
     read_head,
 };
 pub use exclude::Exclude;
-pub use line::{HELD, OWN_TOOLS, is_own_call, nonhuman_kind, typed_text};
+pub use ignored_calls::{IgnoredCalls, LEFT_OUT};
+pub use line::{
+    BACKGROUND_FIELDS, FILE_FIELDS, HELD, OWN_TOOLS, command_output, is_own_call, nonhuman_kind,
+    typed_command, typed_text,
+};
 pub use plan::approved_plan;
 pub use question::{TOOL as QUESTION_TOOL, answered_questions};
 pub use reader::{Error, Extent, LINE_BYTES_MAX, for_each_line, is_whole, read, read_tail};

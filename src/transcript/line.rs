@@ -14,6 +14,7 @@ use serde_json::value::RawValue;
 use crate::clean::{self, Unclosed};
 use crate::conversation::{Conversation, Event, EventKind, ToolInput};
 use crate::ignore::Ignore;
+use crate::ignored_calls::IgnoredCalls;
 use crate::json_scan;
 use crate::plan;
 use crate::question::{self, Question};
@@ -33,7 +34,6 @@ const KEPT_BYTES_MAX: usize = 48 << 20;
 const KIND_BYTES_MAX: usize = 64;
 /// How a message begins that a subagent or a command in the background has ended.
 const NOTIFICATION: &str = "<task-notification>";
-const IGNORED_OUTPUT: &str = "[left out: .nuggetignore]";
 
 /// The class of a line.
 pub(crate) enum LineOutcome {
@@ -54,8 +54,7 @@ pub(crate) struct LineReader {
     kept_bytes: usize,
     /// The project's `.nuggetignore`, loaded at the first line that names the folder.
     ignore: Ignore,
-    /// Ids of calls about files that must not be read.
-    ignored_calls: HashSet<String>,
+    ignored_calls: IgnoredCalls,
     /// What the person was asked, by the id of the call.
     questions: HashMap<String, Vec<Question>>,
     /// The plans that the model asked the person to approve, by call.
@@ -141,13 +140,14 @@ impl LineReader {
             return LineOutcome::Malformed { reason: "no uuid" };
         };
         // The first folder is where the session began; a later one may be the target of a `cd`.
-        if conversation.cwd.is_none()
-            && let Some(cwd) = string(line.cwd).filter(|cwd| !cwd.is_empty())
-        {
-            self.ignore = ignore(Path::new(cwd.as_ref()));
-            let cwd = clean::clean(&cwd);
-            conversation.project = folder_name(&cwd).map(|name| one_line(name, 100));
-            conversation.cwd = Some(cwd);
+        if let Some(cwd) = string(line.cwd).filter(|cwd| !cwd.is_empty()) {
+            if conversation.cwd.is_none() {
+                self.ignore = ignore(Path::new(cwd.as_ref()));
+                let cwd = clean::clean(&cwd);
+                conversation.project = folder_name(&cwd).map(|name| one_line(name, 100));
+                conversation.cwd = Some(cwd);
+            }
+            self.ignore.enter(&cwd);
         }
         let known = is_known(&uuid);
         let content = self.read(&kind, &line, &uuid);
@@ -227,11 +227,11 @@ impl LineReader {
             }
         }
         let start = text.trim_start();
-        if let Some(command) =
-            clean::element_text(start, "bash-input").filter(|_| start.starts_with("<bash-input>"))
-        {
+        if let Some(command) = typed_command(start) {
             self.last_human_command = Some(uuid.to_owned());
-            let command = clean::clean_and_cut(command, COMMAND_BYTES_MAX);
+            let is_ignored = self.ignored_calls.begin(&self.ignore, uuid, Some(command), None, None);
+            let shown = if is_ignored { self.ignore.without_content(command) } else { None };
+            let command = clean::clean_and_cut(shown.as_deref().unwrap_or(command), COMMAND_BYTES_MAX);
             return LineContent::one(EventKind::ToolCall {
                 id: uuid.to_owned(),
                 name: "Bash".to_owned(),
@@ -240,13 +240,13 @@ impl LineReader {
                 by_human: true,
             });
         }
-        if start.starts_with("<bash-stdout>") || start.starts_with("<bash-stderr>") {
+        if let Some(mut output) = command_output(start) {
             let Some(id) = self.last_human_command.take() else {
                 return LineContent::empty(skipped("user/bash_output"));
             };
-            let stdout = clean::element_text(start, "bash-stdout").unwrap_or_default();
-            let stderr = clean::element_text(start, "bash-stderr").unwrap_or_default();
-            let output = [stdout, stderr].join("\n");
+            if let Some(rest) = self.ignored_calls.end(&self.ignore, &id, &output) {
+                output = rest;
+            }
             let what = EventKind::ToolResult {
                 id,
                 ok: !output.contains("Exit code "),
@@ -336,9 +336,7 @@ impl LineReader {
             read.events.push(EventKind::Human { text: clean::clean(words) });
             return;
         }
-        if self.ignored_calls.contains(id.as_ref()) {
-            IGNORED_OUTPUT.clone_into(&mut text);
-        } else if let Some(rest) = self.ignore.without_matches_in_covered(&text) {
+        if let Some(rest) = self.ignored_calls.end(&self.ignore, &id, &text) {
             text = rest;
         }
         let interrupted = line.tool_use_result.is_some_and(|result| {
@@ -450,12 +448,11 @@ impl LineReader {
         let id = string(block.id).unwrap_or_default();
         let name = string(block.name).unwrap_or_default();
         let input = block.input.map(|input| input.get().as_bytes());
-        let field = |name: &str, bytes_max: usize| {
-            input
-                .and_then(|input| json_scan::value_of(input, name))
-                .and_then(json_scan::text)
-                .map(|text| clean::clean_and_cut(&text, bytes_max))
-        };
+        let raw_field =
+            |name: &str| input.and_then(|input| json_scan::value_of(input, name)).and_then(json_scan::text);
+        let field =
+            |name: &str, bytes_max: usize| raw_field(name).map(|text| clean::clean_and_cut(&text, bytes_max));
+        let raw_command = raw_field("command");
         let command = field("command", COMMAND_BYTES_MAX);
         if is_own_call(&name, command.as_deref()) {
             self.own_calls.insert(id.into_owned());
@@ -483,17 +480,20 @@ impl LineReader {
         }
         let subject = ["pattern", "query", "url", "description", "prompt", "skill", "subject"];
         let mut input = ToolInput {
-            file: ["file_path", "notebook_path", "path"].iter().find_map(|name| field(name, 1 << 10)),
+            file: FILE_FIELDS.iter().find_map(|name| field(name, 1 << 10)),
             old: field("old_string", EDIT_BYTES_MAX),
             new: ["new_string", "content", "new_source"].iter().find_map(|name| field(name, EDIT_BYTES_MAX)),
             subject: subject.iter().find_map(|name| field(name, EDIT_BYTES_MAX)),
             command,
         };
-        let shown = input.command.as_deref().and_then(|command| self.ignore.without_content(command));
-        if shown.is_some() || input.file.as_deref().is_some_and(|file| self.ignore.covers(file)) {
-            self.ignored_calls.insert(id.clone().into_owned());
+        let raw_file = FILE_FIELDS.iter().find_map(|name| raw_field(name));
+        let background = BACKGROUND_FIELDS.iter().find_map(|name| raw_field(name));
+        let (command, file) = (raw_command.as_deref(), raw_file.as_deref());
+        if self.ignored_calls.begin(&self.ignore, &id, command, file, background.as_deref()) {
             (input.old, input.new, input.subject) = (None, None, None);
-            input.command = shown;
+            // What the call is about, without what it would write.
+            let shown = command.map(|command| self.ignore.without_content(command).unwrap_or_default());
+            input.command = shown.map(|command| clean::clean_and_cut(&command, COMMAND_BYTES_MAX));
         }
         let argument = input.command.as_deref().or(input.file.as_deref()).or(input.subject.as_deref());
         let summary = one_line(&format!("{name}: {}", argument.unwrap_or_default()), 200);
@@ -636,8 +636,41 @@ fn read_hook(line: &Line<'_>) -> LineContent {
     read
 }
 
-/// The tools of nugget's server. What they return was known before, and is not learned again.
-pub const OWN_TOOLS: [&str; 2] = ["get_relevant_context", "search_sessions"];
+/// The fields of a call that may hold the path of a file.
+pub const FILE_FIELDS: [&str; 3] = ["file_path", "notebook_path", "path"];
+
+/// The fields of a call that may hold the id of a command in the background.
+pub const BACKGROUND_FIELDS: [&str; 3] = ["bash_id", "task_id", "shell_id"];
+
+/// The command in a message, if a person ran it with `!`.
+pub fn typed_command(text: &str) -> Option<&str> {
+    let start = text.trim_start();
+    clean::element_text(start, "bash-input").filter(|_| start.starts_with("<bash-input>"))
+}
+
+/// What a command printed that a person ran with `!`, if the message has that.
+pub fn command_output(text: &str) -> Option<String> {
+    let start = text.trim_start();
+    (start.starts_with("<bash-stdout>") || start.starts_with("<bash-stderr>")).then(|| {
+        ["bash-stdout", "bash-stderr"]
+            .map(|element| clean::element_text(start, element).unwrap_or_default())
+            .join("\n")
+    })
+}
+
+/// The tools of nugget's server. What they return was known before, and is not learned again. What they are given waits
+/// for review already.
+pub const OWN_TOOLS: [&str; 9] = [
+    "get_relevant_context",
+    "search_sessions",
+    "create_note",
+    "add_link",
+    "edit_note",
+    "search_notes",
+    "remember",
+    "recall",
+    "forget",
+];
 
 /// How the guard's refusal of an action begins. The client records it as the result of the tool.
 pub const HELD: &str = "nugget holds this back once";

@@ -317,6 +317,37 @@ mod tests {
     }
 
     #[test]
+    fn a_password_is_found_behind_a_name_that_ends_in_pass() {
+        let (plain, signs) = (format!("Kx9vQ2mT{}", "z7wL"), format!("Kx9v!Q2mT{}", "z7wLb3Yn"));
+        for text in [
+            "in .env: DB_PASS=X",
+            "SMTP_PASS=X",
+            "export MYSQL_PASS=\"X\"",
+            "PASS='X'",
+            "ADMIN_PW=X",
+            "admin_pw = \"X\"",
+            "EMAIL_PASS: X",
+            "db_pass: X",
+            "db_pass   = X",
+            "user.pass = X",
+            "auth: { user: 'me@x.com', pass: 'X' }",
+            "smtpPass: 'X',",
+            "\"pass\": \"X\"",
+            "{\\\"pass\\\": \\\"X\\\"}",
+            "\"db_pass\" => \"X\",",
+            "define('DB_PASS', 'X');",
+            "define( 'DB_PASS' , 'X' );",
+            "{user: app, pass: X}",
+            "host ansible_ssh_pass=X ansible_port=22",
+        ] {
+            for password in [&plain, &signs] {
+                let clean = redact(&text.replace('X', password)).into_owned();
+                assert!(!clean.contains(&password[..6]) && clean.contains("[redacted: "), "{text}: {clean}");
+            }
+        }
+    }
+
+    #[test]
     fn a_placeholder_hides_nothing() {
         let key = format!("ghp_{}", "aB3dE5fG7hJ9kL2mN4pQ6rS8tU1vW3xY5zA7");
         for text in [
@@ -340,6 +371,15 @@ mod tests {
     #[test]
     fn ordinary_code_stays_as_it_is() {
         for text in [
+            "pass: the tests pass, first_pass: all 12 tests, pass = true",
+            "PASS: 12, FAIL: 0\nPASS: gcc.dg/array-quals-1.c scan-assembler\n--- PASS: TestServer2 (0.00s)",
+            "--- PASS: TestAbc1Def2Ghi (0.01s)\nPASS\nPASS = 12/15",
+            "let first_pass = compute(); second_pass = first_pass.clone(); let pass = Pass::new(device);",
+            "render_pass = shadow_map_2, LAST_PASS: STAGE_2",
+            "bypass=enabled1 compass: north-west1 \"trespass\": \"no_entry_1\"",
+            "const renderPass = encoder.beginRenderPass(descriptor);\nrenderPass: pipelineDescriptor2,",
+            "passes: 3, pass_count=128 pass: $DB_PASS_2 pass=${{ secrets.DB_PASS }} pass: process.env.SMTP_PASS",
+            "statuses = [\"pass\", \"failed\", \"pass\", \"skipped\"]",
             "ssh -i ~/.ssh/some-key user@host",
             "ssh -i ~/.ssh/MASTER_KEY user1@host2",
             "ssh -i ~/.ssh/prod-access-key ec2-user@ec2-12-34-56-78.compute.amazonaws.com",

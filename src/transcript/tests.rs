@@ -600,6 +600,70 @@ fn ignored_files_are_not_read() {
 }
 
 #[test]
+fn an_ignored_file_is_not_read_whichever_way_a_session_reaches_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let project = folder.path().join("shop");
+    std::fs::create_dir_all(project.join(".git")).unwrap();
+    std::fs::write(project.join(".nuggetignore"), "/hr/pay.csv\n").unwrap();
+    let line = |uuid: &str, kind: &str, cwd: &str, content: serde_json::Value| {
+        let cwd = project.join(cwd);
+        serde_json::json!({ "type": kind, "uuid": uuid, "cwd": cwd, "message": { "content": content } })
+            .to_string()
+    };
+    let call = |id: &str, cwd: &str, name: &str, input: serde_json::Value| {
+        let content = serde_json::json!([{ "type": "tool_use", "id": id, "name": name, "input": input }]);
+        line(&format!("c{id}"), "assistant", cwd, content)
+    };
+    let bash =
+        |id: &str, cwd: &str, command: &str| call(id, cwd, "Bash", serde_json::json!({ "command": command }));
+    let result = |id: &str, text: &str| {
+        let content = serde_json::json!([{ "type": "tool_result", "tool_use_id": id, "content": text }]);
+        line(&format!("r{id}"), "user", "", content)
+    };
+    let started =
+        "Command running in background with ID: b7. Output is being written to: /tmp/tasks/b7.output";
+    let lines = [
+        line("h1", "user", "", "<bash-input>cat hr/pay.csv; echo heron</bash-input>".into()),
+        line("h2", "user", "", "<bash-stdout>heron</bash-stdout><bash-stderr></bash-stderr>".into()),
+        line("h3", "user", "", "<bash-input>git diff</bash-input>".into()),
+        line(
+            "h4",
+            "user",
+            "",
+            "<bash-stdout>diff --git a/hr/pay.csv b/hr/pay.csv\n+heron</bash-stdout>".into(),
+        ),
+        bash("1", "", "cd hr && cat pay.csv"),
+        result("1", "heron"),
+        bash("2", "hr", "cat pay.csv"),
+        result("2", "heron"),
+        bash("3", "", "cd hr && grep -rn a ."),
+        result("3", "./pay.csv:1:heron\n./list.csv:1:kept 1"),
+        bash("4", "", "git show"),
+        result("4", "diff --git a/hr/pay.csv b/hr/pay.csv\n+heron\ndiff --git a/x b/x\n+kept 2"),
+        bash("5", "", "head -3 hr/*.csv"),
+        result("5", "heron"),
+        bash("6", "", "sleep 1; cat hr/pay.csv"),
+        result("6", started),
+        call("7", "", "BashOutput", serde_json::json!({ "bash_id": "b7" })),
+        result("7", "heron"),
+        call("8", "", "Read", serde_json::json!({ "file_path": "/tmp/tasks/b7.output" })),
+        result("8", "heron"),
+        call("9", "", "BashOutput", serde_json::json!({ "bash_id": "b8" })),
+        result("9", "kept 3"),
+        bash("10", "", &format!("{}; cat hr/pay.csv", "true; ".repeat(4_000))),
+        result("10", "heron"),
+    ];
+    let path = folder.path().join("t.jsonl");
+    std::fs::write(&path, lines.join("\n") + "\n").unwrap();
+    let reading = read(&path, &|_| false).unwrap();
+    let story = story(&reading).join("\n");
+    assert!(!story.contains("heron"), "{story}");
+    for kept in ["human ran Bash: cat hr/pay.csv", "kept 1", "kept 2", "kept 3", "call Bash: git show"] {
+        assert!(story.contains(kept), "{kept}: {story}");
+    }
+}
+
+#[test]
 fn a_conversation_round_trips_through_json() {
     let conversation = read_fixture("interactive_mcp_bang_mention.jsonl").conversation;
     let row = serde_json::to_string(&conversation).unwrap();

@@ -1,6 +1,6 @@
 //! What a match of one of our rules must satisfy beside its expression.
 
-use super::entropy::{decode_text, entropy, is_placeholder, is_random, is_word, looks_random};
+use super::entropy::{decode_text, entropy, is_mixed, is_placeholder, is_random, is_word, looks_random};
 
 /// A match of an expression, for the tests that it cannot express.
 pub(super) struct Match<'a> {
@@ -69,7 +69,8 @@ pub(super) fn condition(name: &str) -> Option<Condition> {
                 && !b",;".contains(&secret[0])
         },
         "quoted-assignment" => |found| {
-            let password = contains(found.key, b"pass") || contains(found.key, b"pwd");
+            let password =
+                contains(found.key, b"pass") || contains(found.key, b"pwd") || contains(found.key, b"_pw");
             let symbols = found.secret.iter().any(|byte| byte.is_ascii_digit() || SYMBOLS.contains(byte));
             let plain = !found.secret.iter().any(|byte| b"({<".contains(byte));
             is_value(found)
@@ -88,7 +89,15 @@ pub(super) fn condition(name: &str) -> Option<Condition> {
                 && !is_plain_path(found.secret)
                 && (is_random(found.secret)
                     || is_base64_text(found.secret) && contains(found.whole, b":")
-                    || is_upper && has_digit(found.secret) && has_letter(found.secret) && plain)
+                    || ends_in_pass(found.key)
+                        && found.secret.len() >= 8
+                        && is_mixed(found.secret, 2, 4)
+                        && plain
+                    || is_upper
+                        && has_digit(found.secret)
+                        && has_letter(found.secret)
+                        && plain
+                        && !is_constant(found.secret))
         },
         "far-secret" => |found| {
             let digits = found.secret.iter().filter(|byte| byte.is_ascii_digit()).count();
@@ -178,6 +187,18 @@ fn is_address(word: &[u8]) -> bool {
     let mut parts = word.split(|byte| *byte == b'@');
     let is_pair = parts.next().is_some_and(is_name) && parts.next().is_some_and(is_name);
     is_pair && parts.next().is_none()
+}
+
+/// Whether a name is one as `db_pass` or `ADMIN_PW`.
+fn ends_in_pass(name: &[u8]) -> bool {
+    let lower = name.to_ascii_lowercase();
+    lower.ends_with(b"pass") || lower.ends_with(b"_pw")
+}
+
+/// Whether a word is the name of a constant, such as `SHADOW_MAP_2`.
+fn is_constant(word: &[u8]) -> bool {
+    let is_part = |byte: &u8| byte.is_ascii_uppercase() || byte.is_ascii_digit() || *byte == b'_';
+    word[0].is_ascii_uppercase() && word.contains(&b'_') && word.iter().all(is_part)
 }
 
 /// Whether a byte may be part of the name of a variable, a file or a host.

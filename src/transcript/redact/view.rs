@@ -122,7 +122,11 @@ impl View {
                     at = end;
                 }
                 None => {
-                    let width = text[at..].chars().next().map_or(1, char::len_utf8);
+                    // Of several backslashes, what follows the last one has told for all of them.
+                    let width = match byte {
+                        b'\\' => skip(bytes, at, b"\\") - at,
+                        _ => text[at..].chars().next().map_or(1, char::len_utf8),
+                    };
                     view.push_verbatim(bytes, at..at + width);
                     at += width;
                 }
@@ -307,6 +311,14 @@ mod tests {
             check(View::unescaped(text), text, read, found, origin);
         }
         assert!(View::unescaped("nothing like that: é").is_none());
+    }
+
+    #[test]
+    fn a_run_of_backslashes_is_read_once() {
+        // Read again from each of them, these would be a million times a million steps.
+        let text = "\\".repeat(1 << 20);
+        assert!(View::unescaped(&text).is_none());
+        assert_eq!(View::unescaped(&format!("{text}q\\n")).unwrap().bytes.len(), text.len() + 2);
     }
 
     #[test]
