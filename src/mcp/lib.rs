@@ -871,6 +871,16 @@ mod tests {
     use super::*;
 
     #[test]
+    fn transcripts_are_read_without_the_answers_of_every_tool() {
+        let router = Nugget::tool_router();
+        let mut offered: Vec<String> = router.list_all().iter().map(|tool| tool.name.to_string()).collect();
+        let mut own = transcript::OWN_TOOLS.map(str::to_owned);
+        offered.sort();
+        own.sort();
+        assert_eq!(offered, own);
+    }
+
+    #[test]
     fn only_the_named_tools_are_loaded_into_sessions() {
         let loaded = |tools: &[&str]| always_loaded(tools);
         assert!(!loaded(&[TOOL]).contains("search_sessions"));

@@ -636,8 +636,19 @@ fn read_hook(line: &Line<'_>) -> LineContent {
     read
 }
 
-/// The tools of nugget's server. What they return was known before, and is not learned again.
-pub const OWN_TOOLS: [&str; 2] = ["get_relevant_context", "search_sessions"];
+/// The tools of nugget's server. What they return was known before, and is not learned again. What they are given waits
+/// for review already.
+pub const OWN_TOOLS: [&str; 9] = [
+    "get_relevant_context",
+    "search_sessions",
+    "create_note",
+    "add_link",
+    "edit_note",
+    "search_notes",
+    "remember",
+    "recall",
+    "forget",
+];
 
 /// How the guard's refusal of an action begins. The client records it as the result of the tool.
 pub const HELD: &str = "nugget holds this back once";
