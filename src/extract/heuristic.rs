@@ -12,6 +12,7 @@ mod detection;
 mod features;
 mod fixes;
 mod merge;
+mod message;
 mod recipes;
 mod rules;
 mod scorer;
@@ -29,7 +30,6 @@ use knowledge::{Candidate, Rejected};
 use serde::Serialize;
 use transcript::{Conversation, EventKind};
 
-use crate::filter::REJECTED_MAX;
 use crate::injection::quarantine_reason;
 use crate::{Error, Extraction, ExtractionContext, Extractor};
 use detection::{Detection, Detections};
@@ -179,8 +179,7 @@ pub(crate) fn extract_by_rules(conversation: &Conversation) -> Extraction {
             None => candidates.push(candidate),
         }
     }
-    let mut rejected = detections.rejected;
-    rejected.truncate(REJECTED_MAX);
+    let rejected = detections.rejected;
     let empty_reason = candidates.is_empty().then(|| describe_why_empty(conversation, &rejected));
     Extraction { candidates, rejected, empty_reason, extractor: NAME.to_owned(), ..Extraction::default() }
 }
