@@ -112,7 +112,10 @@ pub(crate) fn body(title: &str, content: &str) -> Result<String, Error> {
     if content.len() > CONTENT_BYTES_MAX {
         return Err(Error::TooMuch { what: "content", limit: format!("{} KiB", CONTENT_BYTES_MAX / 1024) });
     }
-    Ok(format!("\n# {title}\n\n{}\n", content.trim()))
+    match text::conflict_line(content) {
+        Some(line) => Err(Error::ConflictMark { line }),
+        None => Ok(format!("\n# {title}\n\n{}\n", content.trim())),
+    }
 }
 
 pub(crate) fn tags(words: &[String]) -> Result<Value, Error> {
