@@ -103,19 +103,20 @@ pub(crate) fn checked_title(title: &str) -> Result<String, Error> {
 
 /// The markdown of a note: its title as a heading, and its content.
 pub(crate) fn body(title: &str, content: &str) -> Result<String, Error> {
-    let content = text::strip_hidden(content.trim());
+    let content = text::strip_hidden(content);
+    if let Some(line) = text::conflict_line(&content) {
+        return Err(Error::ConflictMark { line });
+    }
+    let content = content.trim();
     // The heading is there already.
-    let content = content.strip_prefix(&format!("# {title}\n")).unwrap_or(&content);
+    let content = content.strip_prefix(&format!("# {title}\n")).unwrap_or(content);
     if content.trim().is_empty() {
         return Err(Error::Empty { what: "content" });
     }
     if content.len() > CONTENT_BYTES_MAX {
         return Err(Error::TooMuch { what: "content", limit: format!("{} KiB", CONTENT_BYTES_MAX / 1024) });
     }
-    match text::conflict_line(content) {
-        Some(line) => Err(Error::ConflictMark { line }),
-        None => Ok(format!("\n# {title}\n\n{}\n", content.trim())),
-    }
+    Ok(format!("\n# {title}\n\n{}\n", content.trim()))
 }
 
 pub(crate) fn tags(words: &[String]) -> Result<Value, Error> {

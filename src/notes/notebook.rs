@@ -210,7 +210,7 @@ impl Notebook {
     /// Writes a note down. A title that is in use is allowed: the id gets a number.
     ///
     /// # Errors
-    /// [`Error::Empty`], [`Error::TooMuch`].
+    /// [`Error::Empty`], [`Error::TooMuch`], [`Error::ConflictMark`].
     pub fn create(&mut self, new: NewNote, now: Timestamp) -> Result<UnitId, Error> {
         let id = self.free_id(&checked_title(&new.title)?);
         let content = self.resolved(&new.content);
@@ -248,7 +248,7 @@ impl Notebook {
     /// Changes a note; `false` if it is as wanted already.
     ///
     /// # Errors
-    /// [`Error::Missing`], [`Error::Empty`], [`Error::TooMuch`].
+    /// [`Error::Missing`], [`Error::Empty`], [`Error::TooMuch`], [`Error::ConflictMark`].
     pub fn edit(&mut self, id: &UnitId, edit: Edit, now: Timestamp) -> Result<bool, Error> {
         let file = self.file(id)?;
         let (old_title, old_content) = (file.unit.title.clone(), content(&file.unit).to_owned());
@@ -459,7 +459,8 @@ impl Notebook {
         }
     }
 
-    /// Puts a changed document in the place of a unit's; `false` if nothing has changed.
+    /// Puts a changed document in the place of a unit's; `false` if nothing has changed. After an error some of an
+    /// operation may be done: whoever asked for it drops the notebook.
     fn replace(&mut self, id: &UnitId, mut document: Document, now: Timestamp) -> Result<bool, Error> {
         let Some(file) = self.get(id) else { return Ok(false) };
         if is_note(&file.unit) {
@@ -854,10 +855,10 @@ mod tests {
 
     #[test]
     fn a_note_with_the_marks_of_a_conflict_is_refused_unless_they_are_code() {
-        let marks = "How it looks:\n\n<<<<<<< HEAD\na\n=======\nb\n>>>>>>> topic";
+        let marks = "# Marks\nHow it looks:\n\n<<<<<<< HEAD\na\n=======\nb\n>>>>>>> topic";
         let (mut notebook, one, _) = two();
         let before = notebook.changes();
-        let refused = Err(Error::ConflictMark { line: 3 });
+        let refused = Err(Error::ConflictMark { line: 4 });
         assert_eq!(notebook.create(NewNote::note("Marks", marks), at(1)), refused);
         assert_eq!(
             notebook.remember(NewNote::fact("marks", marks), at(1)).map(|_| ()),
