@@ -12,6 +12,7 @@ mod detection;
 mod features;
 mod fixes;
 mod merge;
+mod message;
 mod recipes;
 mod rules;
 mod scorer;
@@ -29,8 +30,7 @@ use knowledge::{Candidate, Rejected};
 use serde::Serialize;
 use transcript::{Conversation, EventKind};
 
-use crate::filter::REJECTED_MAX;
-use crate::injection::quarantine_reason;
+use crate::injection::refusal_reason;
 use crate::{Error, Extraction, ExtractionContext, Extractor};
 use detection::{Detection, Detections};
 use features::{Features, Surroundings};
@@ -174,13 +174,12 @@ pub(crate) fn extract_by_rules(conversation: &Conversation) -> Extraction {
     for detection in std::mem::take(&mut detections.found) {
         let candidate = detection.into_candidate(&session);
         // A session repeats what it has read, from pages and files as well.
-        match quarantine_reason([&candidate.title, &candidate.description, &candidate.body]) {
+        match refusal_reason([&candidate.title, &candidate.description, &candidate.body]) {
             Some(reason) => detections.reject(&candidate.title, &reason),
             None => candidates.push(candidate),
         }
     }
-    let mut rejected = detections.rejected;
-    rejected.truncate(REJECTED_MAX);
+    let rejected = detections.rejected;
     let empty_reason = candidates.is_empty().then(|| describe_why_empty(conversation, &rejected));
     Extraction { candidates, rejected, empty_reason, extractor: NAME.to_owned(), ..Extraction::default() }
 }

@@ -5,7 +5,6 @@ use knowledge::text::one_line;
 
 use super::command;
 use super::detection::{Detection, Detections, evidence_at, fits_title, quote_utterance};
-use super::rules;
 use super::session::{CommandRun, Session, Utterance};
 use super::standalone;
 use super::wording::{lower_first, upper_first};
@@ -38,7 +37,7 @@ pub(super) fn detect(session: &Session<'_>, detections: &mut Detections) {
         let Some(cause) = find_cause(text) else { continue };
         if utterance.sentence.is_question
             || sentences::is_hedged(text)
-            || utterance.by_human && rules::is_untrustworthy(utterance.message)
+            || utterance.by_human && utterance.message.is_untrustworthy()
         {
             detections.reject(text, "a guess, not a statement");
             continue;

@@ -3,7 +3,6 @@
 use knowledge::UnitType;
 
 use super::detection::{Detection, Detections, quote_utterance};
-use super::rules;
 use super::session::{Session, Utterance};
 use super::wording::upper_first;
 use crate::sentences::{self, regexes};
@@ -26,8 +25,7 @@ regexes! {
 pub(super) fn detect(session: &Session<'_>, detections: &mut Detections) {
     for (at, utterance) in session.utterances.iter().enumerate() {
         let Some((choice, labelled)) = parse_choice(&utterance.sentence.text) else { continue };
-        if utterance.sentence.is_question || rules::is_untrustworthy(utterance.message) && utterance.by_human
-        {
+        if utterance.sentence.is_question || utterance.message.is_untrustworthy() && utterance.by_human {
             detections.reject(&utterance.sentence.text, "not meant as a statement");
             continue;
         }
@@ -189,7 +187,7 @@ fn nearby_utterances<'s, 'a>(session: &'s Session<'a>, at: usize) -> Vec<&'s Utt
         .enumerate()
         .filter(|(other, utterance)| *other != at && (utterance.event == event || utterance.event == before))
         .map(|(_, utterance)| utterance)
-        .filter(|utterance| !utterance.sentence.is_question && !rules::is_untrustworthy(utterance.message))
+        .filter(|utterance| !utterance.sentence.is_question && !utterance.message.is_untrustworthy())
         .collect()
 }
 

@@ -3,14 +3,15 @@
 use knowledge::text::{one_line, strip_hidden};
 use knowledge::{Candidate, Evidence, Rejected, UnitType};
 
+use super::message::EXCERPT_CHARS_MAX;
 use super::session::{Session, Utterance};
 use super::standalone::{self, informs};
 use super::wording::{as_sentence, upper_first};
 use super::{vocabulary, wording};
+use crate::filter::REJECTED_MAX;
 use crate::sentences;
 
 const TITLE_CHARS_MAX: usize = 120;
-const EXCERPT_CHARS_MAX: usize = 240;
 const QUOTES_MAX: usize = 2;
 /// How many words the sentences around a statement must add to be quoted.
 const CONTEXT_WORDS_MIN: usize = 4;
@@ -25,6 +26,10 @@ pub(super) struct Detections {
 impl Detections {
     /// Records a statement that is not proposed, once.
     pub(super) fn reject(&mut self, statement: &str, reason: &str) {
+        // No more are told.
+        if self.rejected.len() >= REJECTED_MAX {
+            return;
+        }
         let title = one_line(statement, TITLE_CHARS_MAX);
         if !self.rejected.iter().any(|rejected| rejected.title == title) {
             self.rejected.push(Rejected { title, reason: reason.to_owned() });
@@ -232,13 +237,8 @@ pub(super) fn evidence_at(line: &str, excerpt: &str) -> Evidence {
 
 /// Quotes a sentence, or a person's whole message if it is short: the rest of it often explains a rule.
 pub(super) fn quote_utterance(utterance: &Utterance<'_>) -> Evidence {
-    let message = one_line(utterance.message, EXCERPT_CHARS_MAX + 1);
-    let short = message.chars().count() <= EXCERPT_CHARS_MAX && sentences::is_plain_text(utterance.message);
-    if utterance.by_human && short {
-        evidence_at(utterance.line, &message)
-    } else {
-        evidence_at(utterance.line, &utterance.sentence.text)
-    }
+    let whole = utterance.message.quotation().filter(|_| utterance.by_human);
+    evidence_at(utterance.line, whole.unwrap_or(&utterance.sentence.text))
 }
 
 /// Whether a title is short enough to be read at a glance.

@@ -9,6 +9,7 @@ use knowledge::UnitType;
 use knowledge::text::one_line;
 
 use super::detection::Detection;
+use super::message::TASK_CHARS_MAX;
 use super::session::{Session, Utterance};
 use super::{causes, command, decisions, recipes, rules, vocabulary};
 use crate::sentences::{self, regexes};
@@ -101,8 +102,6 @@ regexes! {
 
 /// How many events around a sentence are looked at.
 const NEAR_EVENTS: usize = 8;
-/// How much of a request is read to tell what kind of work it asks for, in characters.
-const TASK_CHARS_MAX: usize = 300;
 /// The share of words in another sentence from which it states the same.
 const RESTATED_SHARE: f64 = 0.6;
 
@@ -206,7 +205,7 @@ impl<'s, 'a> Surroundings<'s, 'a> {
         add("technical", vocabulary::is_technical(text));
 
         add("human", human);
-        let bytes = utterance.message.len();
+        let bytes = utterance.message.text.len();
         add("human in a few words", human && bytes < 200);
         add("human in a paragraph", human && (200..1_500).contains(&bytes));
         add("human at length", human && bytes >= 1_500);
@@ -229,7 +228,7 @@ impl<'s, 'a> Surroundings<'s, 'a> {
             "reason follows",
             self.session.next(at).is_some_and(|next| sentences::reason_in(&next.sentence).is_some()),
         );
-        add("orders to a model or a joke", human && rules::is_untrustworthy(utterance.message));
+        add("orders to a model or a joke", human && utterance.message.is_untrustworthy());
 
         self.add_structure(utterance, at, &mut features);
         features
@@ -270,11 +269,11 @@ impl<'s, 'a> Surroundings<'s, 'a> {
         add("assistant, end of turn", !human && (between == 1 || next_human.is_none()));
         add(
             "assistant, refused next",
-            !human && next_words.is_some_and(|next| REFUSES.is_match(next.message)),
+            !human && next_words.is_some_and(|next| REFUSES.is_match(next.message.text)),
         );
         add(
             "assistant, accepted next",
-            !human && next_words.is_some_and(|next| ACCEPTS.is_match(next.message)),
+            !human && next_words.is_some_and(|next| ACCEPTS.is_match(next.message.text)),
         );
         let before =
             session.conversation.events[..utterance.event].iter().rev().find_map(|event| match &event.kind {
@@ -322,12 +321,12 @@ impl<'s, 'a> Surroundings<'s, 'a> {
             .rev()
             .find(|&&event| event <= utterance.event)
             .and_then(|event| self.first_of_event.get(event))
-            .is_some_and(|&at| REVIEWS.is_match(&one_line(session.utterances[at].message, TASK_CHARS_MAX)));
+            .is_some_and(|&at| REVIEWS.is_match(session.utterances[at].message.task()));
         add("in a turn about a review", review_asked);
         let events = session.conversation.events.len().max(1) as f64;
         features.push(("late in the session", utterance.event as f64 / events));
         features.push(("words", (words.len() as f64).ln_1p()));
-        features.push(("sentences of the message", (utterance.message.len() as f64 / 100.0).ln_1p()));
+        features.push(("sentences of the message", (utterance.message.text.len() as f64 / 100.0).ln_1p()));
     }
 }
 

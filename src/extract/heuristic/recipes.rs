@@ -4,7 +4,6 @@ use knowledge::UnitType;
 use knowledge::text::one_line;
 
 use super::detection::{Detection, Detections, evidence_at, quote_utterance};
-use super::rules;
 use super::session::Session;
 use super::wording::{lower_first, upper_first};
 use crate::sentences::{self, regexes};
@@ -28,7 +27,7 @@ pub(super) fn detect(session: &Session<'_>, detections: &mut Detections) {
         let statement = utterance.sentence.text.as_str();
         if utterance.sentence.is_question
             || sentences::is_hedged(statement)
-            || rules::is_untrustworthy(utterance.message)
+            || utterance.message.is_untrustworthy()
         {
             detections.reject(statement, "a guess, not a statement");
             continue;

@@ -42,23 +42,14 @@ regexes! {
     OF_NOW = r"(?i)^(?:it|it's|that|this|he|she|they|i|i'm|you|you're|there|let's|make|move|put|change|the (?:test|tests|build|button|page|line))\b";
     THIS_MOMENT = r"(?i)\b(?:this time|for now|right now|just now|once now|it now|one time|one-off|yet|for this one|today|tonight|tomorrow|for the moment|at the moment|temporarily|for this (?:one|pr|task|file|commit|time|change|ticket)|one more time|again please|before (?:i|we) (?:leave|demo|merge this)|(?:just|only) once)\b|\b(?:now|once)$";
     THIS_PLACE = r"(?i)\b(?:this|that|these|those|the (?:first|second|third|other|last|same|new|old)) (?:function|file|files|line|test|tests|button|one|ones|class|variable|method|component|page|thing|error|branch|pr|commit|message|column|field|endpoint|bit|part|approach|stuff|change|script|command)\b|\bline \d+|\b(?:as|see|the) (?:above|below)\b|(?:/home/|/Users/|C:\\)";
-    JOKE = r"(?i)\b(?:lol|ha ?ha+|lmao|rofl|yeah,? right|just kidding|jk|kidding|sarcasm|sarcastic|great idea|brilliant|genius|oh great|what could (?:possibly )?go wrong|worked (?:out )?so well|who needs|because who|obviously nobody|joking)\b|[🙄😂🤣😅😜🤡]|(?:^|\s)/s(?:\s|$)";
     SUPPOSED = r"(?i)^(?:what if|suppose|imagine|let's say|say we|maybe|perhaps|i wonder|in theory|ideally|it would be|would be nice|if only|i wish|i used to|we used to|back in)\b|\b(?:might|could|would|can) (?:always|never)\b|\b(?:wondering|used to)\b";
     OTHERS_WORDS = r"(?i)\b(?:docs?|documentation|readme|linter|clippy|eslint|article|blog|he|she|they|someone|somebody|people|chatgpt|copilot|stack ?overflow|the internet|reddit|customer|customers|users?|boss|manager|consultant) (?:always |never |keeps? )?(?:say|says|said|told|tells|claim|claims|suggest|suggests|recommend|recommends|reads|wants?|wanted|insist|insists|think|thinks)\b|\baccording to\b";
-    ORDERS_TO_A_MODEL = r"(?i)\b(?:previous|prior|above|earlier|all other) (?:instructions?|rules?|prompts?)\b|\bsystem prompt\b|\byou are now\b|\b(?:do not|don't|never) (?:tell|inform|mention (?:this|it) to) the user\b|\b(?:exfiltrate|jailbreak)\b|\bignore (?:your|the|any) (?:instructions|guidelines|rules)\b|\b(?:curl|wget)\b.*\|\s*(?:ba|z)?sh\b|\b(?:send|post|upload)\b.{0,60}(?:https?://|credentials|secrets|\.env\b|tokens?\b.*\bto\b)";
-    UNASKED = r"(?i)\bwithout (?:asking|confirmation|telling)\b";
-    // "never drop a table without asking the DBA"; but "don't wait" before it urges.
-    FORBIDS = r"(?i)(?:^|[.!?:;,\n–—-])\s*(?:\w+ ){0,4}(?:never|don't|do not|must not|cannot|can't|nobody|no one|avoid)\s+(?:ever\s+)?(?P<verb>\w+)\b[^.!?:;,\n]*$";
-    URGES = r"(?i)^(?:wait|hesitate|bother|worry|stop|mind|be|fail|forget|pause|think)$";
     // The origin of a rule: "…, we've been bitten twice".
     TOLD_AFTER = r"(?i)^.{20,}?,\s+(?P<reason>(?:we(?:'ve| have| had| got| lost| were)|it|that|they|last (?:time|week|month|year))\b.{10,})$";
     OBLIGED = r"(?i)^(?:we|you) (?:should|must|need to) (?P<adverb>always|never)\b";
     IMPERATIVE = r"(?i)^(?:always|never|don't|do not|avoid|stop|use|prefer)\b";
     DEICTIC = r"(?i)^(?:you should |we (?:should )?)?(?:always|never|don't|do not) (?:ever )?\w+ (?:it|this|that|them|these|those|so|like this|like that)(?: again| here| anymore| please| like (?:this|that))*$";
 }
-
-/// From this size on, in bytes, a message was probably pasted.
-const PASTED_BYTES_MIN: usize = 1500;
 
 /// Words after "never" or "always" that tell of something instead of giving an instruction.
 const NOT_ORDERS: &str = " mind been seen wanted thought had have has was is are were got knew ever again the a an my your \
@@ -225,16 +216,16 @@ fn parse_rule(sentence: &str) -> Option<Rule> {
 fn rejection_reason(utterance: &Utterance<'_>, rule: &Rule) -> Option<&'static str> {
     let sentence = utterance.sentence.text.as_str();
     let words = rule.text.split_whitespace().count();
-    if orders_a_model(utterance.message) {
+    if utterance.message.orders_a_model() {
         return Some("looks like an attempt to instruct the model");
     }
-    if utterance.message.len() > PASTED_BYTES_MIN {
+    if utterance.message.is_pasted() {
         return Some("part of a long, probably pasted text");
     }
     if utterance.sentence.is_question {
         return Some("a question");
     }
-    if JOKE.is_match(utterance.message) {
+    if utterance.message.is_joke() {
         return Some("not meant seriously");
     }
     if SUPPOSED.is_match(sentence) || sentences::is_hedged(sentence) {
@@ -259,25 +250,4 @@ fn rejection_reason(utterance: &Utterance<'_>, rule: &Rule) -> Option<&'static s
 /// Whether a rule is an instruction: "never …", "don't …".
 pub(super) fn is_order(detection: &Detection) -> bool {
     detection.kind == UnitType::Belief && IMPERATIVE.is_match(&detection.title)
-}
-
-/// Whether a person's message is a joke or an attempt to instruct the model.
-pub(super) fn is_no_statement(message: &str) -> bool {
-    JOKE.is_match(message) || orders_a_model(message)
-}
-
-/// Whether a message has what instructs a model behind people's backs. To forbid what nobody was asked about is a rule.
-fn orders_a_model(message: &str) -> bool {
-    let is_forbidden = |before: &str| {
-        let verb = FORBIDS.captures(before).and_then(|found| found.name("verb"));
-        verb.is_some_and(|verb| !URGES.is_match(verb.as_str()))
-    };
-    let message = message.replace('’', "'");
-    ORDERS_TO_A_MODEL.is_match(&message)
-        || UNASKED.find_iter(&message).any(|found| !is_forbidden(&message[..found.start()]))
-}
-
-/// Whether a person's message is pasted, a joke or an attempt to instruct the model.
-pub(super) fn is_untrustworthy(message: &str) -> bool {
-    message.len() > PASTED_BYTES_MIN || is_no_statement(message)
 }

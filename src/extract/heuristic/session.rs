@@ -1,8 +1,11 @@
 //! A conversation prepared for the detectors: sentences, commands with their results, and edits.
 
+use std::rc::Rc;
+
 use knowledge::text::one_line;
 use transcript::{Conversation, EventKind, approved_plan};
 
+use super::message::Message;
 use super::standalone::informs;
 use crate::notes::headings;
 use crate::sentences::{self, Sentence, regexes};
@@ -41,7 +44,7 @@ pub(super) struct Utterance<'a> {
     /// Whether it is of a plan that the model wrote and the person approved.
     pub(super) is_of_plan: bool,
     /// The complete message, or the section of the plan.
-    pub(super) message: &'a str,
+    pub(super) message: Rc<Message<'a>>,
     pub(super) sentence: Sentence,
 }
 
@@ -70,33 +73,27 @@ pub(super) struct Edit<'a> {
 impl Utterance<'_> {
     /// A short message as it is; of a long one the line that the sentence is in.
     pub(super) fn surroundings(&self) -> Option<String> {
-        if self.by_human && self.message.len() <= CONTEXT_CHARS_MAX && sentences::is_plain_text(self.message)
-        {
-            return Some(one_line(self.message, CONTEXT_CHARS_MAX));
+        let message = self.message.text;
+        if self.by_human && message.len() <= CONTEXT_CHARS_MAX && sentences::is_plain_text(message) {
+            return Some(one_line(message, CONTEXT_CHARS_MAX));
         }
-        let line = self.message.lines().map(plain).find(|line| line.contains(&self.sentence.text))?;
-        Some(one_line(&line, CONTEXT_CHARS_MAX))
+        let line = self.message.plain_lines().iter().find(|line| line.contains(&self.sentence.text))?;
+        Some(one_line(line, CONTEXT_CHARS_MAX))
     }
 
     /// The line that the sentence is in, with the ones before and after it: the entry of a list is understood by the others.
     pub(super) fn lines_around(&self) -> Vec<String> {
-        let lines: Vec<&str> = self.message.lines().filter(|line| !line.trim().is_empty()).collect();
-        let Some(at) = lines.iter().position(|line| plain(line).contains(&self.sentence.text)) else {
+        let lines = self.message.text.lines().zip(self.message.plain_lines());
+        let lines: Vec<(&str, &String)> = lines.filter(|(line, _)| !line.trim().is_empty()).collect();
+        let Some(at) = lines.iter().position(|(_, plain)| plain.contains(&self.sentence.text)) else {
             return Vec::new();
         };
         let near = &lines[at.saturating_sub(1)..(at + 2).min(lines.len())];
         let says =
-            |line: &String| line.contains(&self.sentence.text) || informs(line) && !line.ends_with('?');
-        let near =
-            near.iter().filter(|line| sentences::is_plain_text(line)).map(|line| plain(line)).filter(says);
-        near.map(|line| one_line(&line, CONTEXT_CHARS_MAX / 2)).collect()
+            |line: &&String| line.contains(&self.sentence.text) || informs(line) && !line.ends_with('?');
+        let near = near.iter().filter(|(line, _)| sentences::is_plain_text(line)).map(|(_, plain)| *plain);
+        near.filter(says).map(|line| one_line(line, CONTEXT_CHARS_MAX / 2)).collect()
     }
-}
-
-/// A line without bullets and emphasis.
-fn plain(line: &str) -> String {
-    let line = line.trim().trim_start_matches(['-', '*', '•', '#', ' ']);
-    line.replace("**", "").replace("__", "").replace(['’', '‘'], "'")
 }
 
 /// The sections of a plan that give reasons and not steps.
@@ -147,12 +144,13 @@ impl<'a> Session<'a> {
     fn add_text(&mut self, event: usize, line: &'a str, by_human: bool, is_of_plan: bool, message: &'a str) {
         let mut sentences = sentences::split_sentences(message, by_human);
         sentences.retain(|sentence| !is_of_plan || !PRESENT.is_match(&sentence.text));
+        let message = Rc::new(Message::new(message));
         self.utterances.extend(sentences.into_iter().map(|sentence| Utterance {
             event,
             line,
             by_human,
             is_of_plan,
-            message,
+            message: Rc::clone(&message),
             sentence,
         }));
     }

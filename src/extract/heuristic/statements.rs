@@ -2,9 +2,12 @@
 //!
 //! The scorer decides which of them are worth a review; here only those are left out that cannot be a title.
 
+use std::collections::HashSet;
+
 use knowledge::UnitType;
 
 use super::detection::{Detection, Detections, fits_title, quote_utterance};
+use super::message::says_of_a_bug;
 use super::session::{Session, Utterance};
 use super::standalone::{WORDS, explains_a_failure, stands_alone, without_lead_in};
 use super::wording::upper_first;
@@ -16,7 +19,6 @@ regexes! {
     CHOICE = r"(?i)\b(?:in favou?r of|decided|chose|chosen|opted|deliberate(?:ly)?|intentional(?:ly)?|on purpose|by design)\b";
     ADVICE = r"(?i)\bshould(?:n't)?\b|\bapproach is\b";
     FAILS = r"(?i)\b(?:(?:fails?|breaks?|crash(?:es)?|hangs?|panics?) (?:because|when|with|if)|was missing|expects? .+ but (?:gets?|got|receives?))\b";
-    OF_A_BUG = r"(?i)\broot cause\b|\b(?:the|found the|caused (?:a|the)) bug(?: was|:| in)|\bthe (?:problem|issue)(?: was|:)";
 }
 
 /// How sure a statement without a set phrase is, before the scorer has seen it.
@@ -24,8 +26,9 @@ const CONFIDENCE: f64 = 0.5;
 
 /// Detects statements that can stand alone.
 pub(super) fn detect(session: &Session<'_>, detections: &mut Detections) {
+    let mut known: HashSet<String> = detections.found.iter().map(|found| found.statement.clone()).collect();
     for (at, utterance) in session.utterances.iter().enumerate() {
-        if detections.found.iter().any(|known| known.statement == utterance.sentence.text) {
+        if known.contains(&utterance.sentence.text) {
             continue;
         }
         if is_left_to_others(utterance) {
@@ -36,6 +39,7 @@ pub(super) fn detect(session: &Session<'_>, detections: &mut Detections) {
         let why = reason
             .map(upper_first)
             .or_else(|| session.next(at).and_then(|next| sentences::reason_in(&next.sentence)));
+        known.insert(utterance.sentence.text.clone());
         detections.found.push(Detection {
             kind: kind_of(&statement, utterance),
             // An effect and its cause say more together, if they fit.
@@ -65,9 +69,7 @@ fn is_left_to_others(utterance: &Utterance<'_>) -> bool {
     let text = utterance.sentence.text.as_str();
     causes::has_form(text)
         || utterance.by_human
-            && (rules::is_no_statement(utterance.message)
-                || rules::has_form(text)
-                || decisions::has_form(text))
+            && (utterance.message.is_no_statement() || rules::has_form(text) || decisions::has_form(text))
 }
 
 /// The sentence without its lead-in, if it says something by itself.
@@ -81,10 +83,9 @@ fn standing_alone(utterance: &Utterance<'_>) -> Option<String> {
 }
 
 fn kind_of(statement: &str, utterance: &Utterance<'_>) -> UnitType {
-    // Few messages say so at all, and to look for the paragraph in one costs more.
     let explains_a_bug = || {
-        OF_A_BUG.is_match(utterance.message)
-            && utterance.surroundings().is_some_and(|paragraph| OF_A_BUG.is_match(&paragraph))
+        utterance.message.is_of_a_bug()
+            && utterance.surroundings().is_some_and(|paragraph| says_of_a_bug(&paragraph))
     };
     if explains_a_failure(statement) || FAILS.is_match(statement) {
         UnitType::Bug

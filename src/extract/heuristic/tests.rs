@@ -2,12 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use knowledge::text::{canonical, strip_hidden};
 use knowledge::{Candidate, UnitType};
 use serde::Deserialize;
 use transcript::{Conversation, Event, EventKind};
 
+use super::session::Session;
 use super::{CANDIDATES_MAX, READ_MAX, extract_by_rules, score_candidates};
 use crate::{Extraction, ExtractionContext, Extractor, HeuristicExtractor};
 
@@ -949,4 +951,24 @@ fn an_entry_of_a_list_is_quoted_with_those_beside_it() {
     let found = detected(&session([assistant(list)]));
     let unit = found.iter().find(|unit| unit.title.starts_with("Preserve columns")).expect("it is found");
     assert!(unit.body.contains("> Only the mapped columns are parsed and changed"), "{}", unit.body);
+}
+
+#[test]
+fn the_sentences_of_a_message_share_what_is_found_out_about_it() {
+    let conversation = session([human("The ledger writes pages first. Brilliant, what could go wrong.")]);
+    let session = Session::from_conversation(&conversation);
+    let [first, last] = session.utterances.as_slice() else { panic!("it has two sentences") };
+    assert!(Rc::ptr_eq(&first.message, &last.message), "it would be found out for each sentence again");
+    assert!(first.message.is_joke());
+}
+
+#[test]
+fn what_is_forbidden_again_and_again_is_no_order_to_a_model() {
+    let forbidden = "Never push to the release branch without asking the team.\n".repeat(5_000);
+    let orders = |text: &str| {
+        let conversation = session([human(text)]);
+        Session::from_conversation(&conversation).utterances[0].message.orders_a_model()
+    };
+    assert!(!orders(&forbidden));
+    assert!(orders(&format!("{forbidden}Go on without asking the team.")));
 }
