@@ -79,8 +79,22 @@ pub struct Settings {
 
 impl Settings {
     /// The settings of a sync of these sources, for [`Archive::sync`].
-    pub fn sync_settings<'a>(&self, is_declined: &'a (dyn Fn(&Path) -> bool + Sync)) -> SyncSettings<'a> {
-        SyncSettings { exclude: self.exclude.clone(), is_declined, ..SyncSettings::new(&self.state) }
+    pub fn sync_settings<'a>(
+        &self,
+        now: Timestamp,
+        is_declined: &'a (dyn Fn(&Path) -> bool + Sync),
+    ) -> SyncSettings<'a> {
+        SyncSettings {
+            exclude: self.exclude.clone(),
+            is_declined,
+            keep_since: self.keep_since(now),
+            ..SyncSettings::new(&self.state)
+        }
+    }
+
+    /// Sessions that ended before are not kept.
+    pub fn keep_since(&self, now: Timestamp) -> Option<Timestamp> {
+        self.retention.map(|retention| now.checked_sub(retention).unwrap_or(Timestamp::MIN))
     }
 
     /// Whether nothing that the beginning of a transcript says speaks against it.
@@ -211,18 +225,20 @@ pub struct Pending {
 /// # Errors
 /// When the archive or a queue cannot be read.
 pub fn find_pending(settings: &Settings, archive: Option<&Archive>) -> Result<Pending, Error> {
-    let queued = QueuedSessions::read(&settings.state, Timestamp::now())?;
+    let now = Timestamp::now();
+    let queued = QueuedSessions::read(&settings.state, now)?;
     let is_declined = |path: &Path| queued.is_declined(path);
     let mut pending = Pending { found: 0, transcripts: Vec::new() };
     for source in settings.sources() {
         let found = source.discover();
         pending.found += found.iter().filter(|stamp| is_session(&stamp.path)).count() as u64;
         let new = match archive {
-            Some(archive) => archive.not_archived(&[source], &settings.sync_settings(&is_declined))?,
+            Some(archive) => archive.not_archived(&[source], &settings.sync_settings(now, &is_declined))?,
             None => found,
         };
         let is_wanted = |(at, stamp): &(usize, FileStamp)| {
             is_session(&stamp.path)
+                && settings.keep_since(now).is_none_or(|since| stamp.modified_ms >= since.as_millisecond())
                 && !is_declined(&stamp.path)
                 && (*at >= OPENED_MAX || settings.takes(source, &stamp.path))
         };
@@ -281,7 +297,7 @@ pub(crate) fn sync(
         patience: PATIENCE,
         progress: &|_| progress(),
         is_cancelled,
-        ..settings.sync_settings(&is_declined)
+        ..settings.sync_settings(now, &is_declined)
     };
     let ended: Vec<&dyn TranscriptSource> = ended.iter().map(|source| source as _).collect();
     let summary = archive.sync(&ended, &sync_settings)?;
@@ -300,14 +316,13 @@ pub(crate) fn sync(
 
 /// Deletes sessions that are older than the settings allow, unless that was done today.
 fn prune(settings: &Settings, archive: &Archive, queue: &Queue, now: Timestamp) -> Result<(), Error> {
-    let Some(retention) = settings.retention else { return Ok(()) };
+    let Some(since) = settings.keep_since(now) else { return Ok(()) };
     let last = queue.last_report(PRUNE_REPORT)?.map(|(_, at, _)| at);
     if last.is_some_and(|at| now.duration_since(at).unsigned_abs() < PRUNE_EVERY) {
         return Ok(());
     }
-    let before = now.checked_sub(retention).unwrap_or(Timestamp::MIN);
-    let removed = archive.prune(before, false, PATIENCE)?;
-    tracing::info!(sessions = removed.sessions.len(), %before, "deleted old sessions from the archive");
+    let removed = archive.keep_since(since, PATIENCE)?;
+    tracing::info!(sessions = removed.sessions.len(), %since, "deleted old sessions from the archive");
     Ok(queue.report(PRUNE_REPORT, "", now)?)
 }
 

@@ -18,6 +18,7 @@ const BATCH_MAX_REMOTE: usize = 128;
 pub(crate) struct EmbeddingModel {
     settings: Settings,
     tokenizer: Arc<OnceCell<Tokenizer>>,
+    built_in_tokenizer: Arc<OnceCell<Tokenizer>>,
     embedder: Arc<OnceCell<Embedder>>,
     /// The built-in model, if the settings name another one and the index still has vectors of this one.
     built_in: Arc<OnceCell<Embedder>>,
@@ -31,6 +32,7 @@ impl EmbeddingModel {
         Self {
             settings,
             tokenizer: Arc::default(),
+            built_in_tokenizer: Arc::default(),
             embedder: Arc::default(),
             built_in: Arc::default(),
             cache: brain::paths::vector_cache().into(),
@@ -86,6 +88,13 @@ impl EmbeddingModel {
     /// The tokenizer, which is a small part of the model.
     pub(crate) fn tokenizer(&self) -> Result<&Tokenizer, embed::Error> {
         self.tokenizer.get_or_try_init(|| Tokenizer::load(&self.settings))
+    }
+
+    /// What counts the tokens of an answer: the model's tokenizer, or the built-in one where that cannot be loaded. An index
+    /// of another model can be searched then, or by words.
+    pub(crate) fn counter(&self) -> Result<&Tokenizer, embed::Error> {
+        let built_in = || Settings { model: ModelChoice::BuiltIn, ..self.settings.clone() };
+        self.tokenizer().or_else(|_| self.built_in_tokenizer.get_or_try_init(|| Tokenizer::load(&built_in())))
     }
 
     /// The model. Blocks while it is loaded for the first time.

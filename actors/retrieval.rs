@@ -231,7 +231,7 @@ impl Retrieval {
     }
 
     fn find_words(&self, snapshot: &Snapshot, query: &Query) -> Result<WordSearch, String> {
-        let tokenizer = self.model.tokenizer().map_err(|error| error_chain(&error))?;
+        let tokenizer = self.model.counter().map_err(|error| error_chain(&error))?;
         retrieve::search_words(snapshot, query, tokenizer).map_err(|error| error_chain(&error))
     }
 
@@ -243,7 +243,7 @@ impl Retrieval {
         model: &str,
         by_words: Option<WordSearch>,
     ) -> Result<SearchResult, String> {
-        let tokenizer = self.model.tokenizer().map_err(|error| error_chain(&error))?;
+        let tokenizer = self.model.counter().map_err(|error| error_chain(&error))?;
         // Vectors of another model cannot be compared with that of the question.
         let is_other = snapshot.model().is_some_and(|label| label.name != model);
         let without = (is_other && query.vector.is_some()).then(|| Query { vector: None, ..query.clone() });
@@ -261,7 +261,7 @@ impl Retrieval {
         found: SearchResult,
         ranking: Option<&Ranking>,
     ) -> Result<Answer, String> {
-        let tokenizer = self.model.tokenizer().map_err(|error| error_chain(&error))?;
+        let tokenizer = self.model.counter().map_err(|error| error_chain(&error))?;
         let filter = AnswerFilter::new(self);
         let mut answer = retrieve::answer(snapshot, query, found.trace, ranking, tokenizer, &filter)
             .map_err(|error| error_chain(&error))?;

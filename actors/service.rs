@@ -333,7 +333,7 @@ impl Service {
     /// # Errors
     /// When the model's tokenizer cannot be loaded.
     pub fn count_tokens(&self, text: &str) -> Result<usize, AskError> {
-        let tokenizer = self.model.tokenizer().map_err(|error| AskError::Failed(error_chain(&error)))?;
+        let tokenizer = self.model.counter().map_err(|error| AskError::Failed(error_chain(&error)))?;
         Ok(tokenizer.count(text))
     }
 

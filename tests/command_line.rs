@@ -444,7 +444,11 @@ fn settings_are_printed_with_their_sources() {
     let output = sandbox.command().arg("config").env("NUGGET_RETREIVE_LIMIT", "7").output().unwrap();
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(2));
-    assert!(stderr.contains("did you mean `retrieve.limit`?"), "{stderr}");
+    assert_eq!(
+        stderr,
+        "error: the variable NUGGET_RETREIVE_LIMIT names no setting\nhint: `unset NUGGET_RETREIVE_LIMIT`, or did you mean \
+         NUGGET_RETRIEVE_LIMIT?\n"
+    );
 }
 
 #[test]

@@ -9,7 +9,7 @@ use queue::{Announcement, Finish, Queue, Stage};
 use serde_json::{Value, json};
 
 use crate::support::github_api::{Failure, GithubApi, TOKEN};
-use crate::support::{Sandbox, wait_until};
+use crate::support::{Sandbox, fixture, wait_until};
 
 const SLUG: &str = "me/brain";
 
@@ -528,4 +528,29 @@ fn a_brain_on_a_read_only_file_system_is_a_failure() {
     let stderr = String::from_utf8(failed.stderr).unwrap();
     assert!(stderr.contains("read-only file system") && stderr.contains("\nhint: mount it"), "{stderr}");
     assert!(!stderr.contains("is full"), "{stderr}");
+}
+
+#[test]
+fn the_cure_of_a_damaged_queue_can_be_pasted_and_a_session_that_ends_meanwhile_is_kept() {
+    let sandbox = Sandbox::with_brain();
+    let transcript = fixture("transcripts/synthetic/flywheel.jsonl");
+    sandbox.capture(&transcript);
+    let queue = sandbox.state().join("queue.db");
+    std::fs::write(&queue, "not a database ".repeat(1000)).unwrap();
+    for arguments in [&["--wait"][..], &[]] {
+        let mut command = sandbox.command();
+        command.args(["capture-session", "--transcript"]).arg(&transcript).args(arguments);
+        let output = command.output().unwrap();
+        let told = String::from_utf8(output.stderr).unwrap();
+        assert!(told.contains("is stored in the spool, and is not lost: "), "{told}");
+    }
+    let (_, checks) = doctor(&sandbox, |command| {
+        command.arg("--offline");
+    });
+    let fix = checks["queue"]["fix"].as_str().unwrap();
+    let run = Command::new("sh").args(["-c", fix]).output().unwrap();
+    assert!(run.status.success() && run.stderr.is_empty(), "{fix}: {run:?}");
+    assert!(!queue.exists());
+    sandbox.ok(["status"]);
+    wait_until("the session is read", || sandbox.json(["status", "--json"])["queue"]["queued"] == 0);
 }

@@ -244,3 +244,15 @@ fn ask_path(sandbox: &Sandbox, question: &str) -> String {
     let answer = sandbox.json(["ask", "--no-llm", "--json", question]);
     answer["units"][0]["path"].as_str().unwrap_or_default().to_owned()
 }
+
+#[test]
+fn a_model_of_ones_own_that_is_missing_is_named_and_the_present_index_answers() {
+    let sandbox = sandbox();
+    sandbox.ok(["index"]);
+    let mut command = sandbox.command();
+    let output = command.args(QUESTION).env("NUGGET_EMBED_MODEL", "/nowhere/model.onnx").output().unwrap();
+    let answer: Value =
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", stderr(&output)));
+    assert_eq!((&answer["words_only"], &answer["units"][0]["path"]), (&false.into(), &"outbox.md".into()));
+    assert!(stderr(&output).contains("failed to read the model /nowhere/model.onnx"), "{}", stderr(&output));
+}

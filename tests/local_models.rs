@@ -553,19 +553,15 @@ fn doctor_finds_a_running_server_and_says_what_to_set() {
     assert_eq!(
         fix,
         format!(
-            "nugget config set model.api openai && nugget config set model.url {} && nugget config set model.name qwen3:8b",
+            "nugget config set model.api openai && nugget config set model.url {} && nugget config set model.name qwen3:8b \
+             && nugget config set extract.part_tokens 8000",
             api.url
         )
     );
     // The settings of the commands are those that work.
-    let mut file = String::from("[model]\n");
     for command in fix.split(" && ") {
-        let words: Vec<&str> = command.split(' ').collect();
-        file.push_str(&format!("{} = \"{}\"\n", words[3].strip_prefix("model.").unwrap(), words[4]));
+        machine.sandbox.ok(command.split(' ').skip(1));
     }
-    let config = machine.sandbox.path().join("config/nugget/config.toml");
-    let before = fs::read_to_string(&config).unwrap_or_default();
-    fs::write(&config, format!("{before}\n{file}")).unwrap();
     let capture = machine.capture(SAID);
     assert!(machine.branch_diff(&capture).contains("source: openai-compatible"), "{capture}");
     let check = machine.check("model server").unwrap();
@@ -605,6 +601,11 @@ fn doctor_names_who_reads_sessions_and_why() {
         reader(&machine()),
         "rules, because `claude` is not installed or not logged in and there is no key: set ANTHROPIC_API_KEY or \
          `model.key_file`; nothing leaves this machine"
+    );
+    let without_budget = machine().set("ANTHROPIC_API_KEY", KEY).set("NUGGET_SPEND_TOKENS_PER_DAY", 0);
+    assert_eq!(
+        reader(&without_budget),
+        "rules, because the budget is 0 (`spend.tokens_per_day`); nothing leaves this machine"
     );
     let only = machine().set("NUGGET_EXTRACT_BACKEND", "claude-p");
     assert_eq!(reader(&only), "nothing: `claude` is not installed or not logged in");

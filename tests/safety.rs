@@ -195,6 +195,13 @@ fn a_lock_that_cannot_be_opened_is_reported_and_given_up() {
     let fix = format!("fix: rmdir '{}'", lock.display());
     assert!(doctor.contains("no worker can run") && doctor.contains(&fix), "{doctor}");
     wait_until("no process holds the standby lock", is_free);
+    let transcript = fixture("transcripts/synthetic/flywheel.jsonl");
+    let waited = sandbox.run(["capture-session", "--wait", "--transcript", transcript.to_str().unwrap()]);
+    assert_eq!(waited.status.code(), Some(4), "{}", both(&waited));
+    let told = both(&waited);
+    assert!(told.contains("the session is stored") && told.contains("no worker can run"), "{told}");
+    assert!(told.contains(&format!("rmdir '{}'", lock.display())), "{told}");
+    wait_until("no process holds the standby lock", is_free);
     std::fs::remove_dir(&lock).unwrap();
     sandbox.ok(["drain"]);
     wait_until("the session is read", || sandbox.json(["status", "--json"])["queue"]["queued"] == 0);

@@ -544,6 +544,12 @@ fn a_sync_keeps_to_the_retention() {
     assert!(told.contains("deleted 1 session that `archive.retention_days` does not keep"), "{told}");
     let listed = sandbox.json(["sessions", "--json"]);
     assert_eq!(listed["sessions"].as_array().unwrap().len(), 1);
+    let told = sandbox.ok(["sessions", "sync"]);
+    assert!(told.contains("nothing new") && told.contains("1 older than `archive.retention_days`"), "{told}");
+    sandbox.variables.pop();
+    let told = sandbox.ok(["sessions", "sync"]);
+    assert!(told.contains("of 1 session, 1 new"), "{told}");
+    assert_eq!(sandbox.json(["sessions", "--json"])["sessions"].as_array().unwrap().len(), 2);
     let told = sandbox.ok(["sessions", "prune", "--older-than", "1d"]);
     assert!(told.contains("`nugget sessions sync --again` would add them again"), "{told}");
 }

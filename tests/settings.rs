@@ -150,3 +150,33 @@ fn config_set_tells_the_old_value_and_warns_of_a_missing_brain() {
     let output = sandbox.run(["config", "set", "brain", sandbox.brain().to_str().unwrap()]);
     assert!(output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
 }
+
+#[test]
+fn a_path_is_written_as_absolute_and_a_name_as_it_is() {
+    let (sandbox, _) = with_file();
+    fs::write(sandbox.path().join("key"), "k\n").unwrap();
+    let set = |key: &str, value: &str| {
+        let mut command = sandbox.command();
+        let output =
+            command.args(["config", "set", key, value]).current_dir(sandbox.path()).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        let value = sandbox.ok(["config", "get", key]).trim().to_owned();
+        (value, String::from_utf8(output.stderr).unwrap())
+    };
+    let absolute = |name: &str| sandbox.path().join(name).display().to_string();
+    assert_eq!(set("model.key_file", "key"), (absolute("key"), String::new()));
+    for (key, value) in
+        [("embed.key_file", "none"), ("embed.model", "none.onnx"), ("extract.claude", "bin/claude")]
+    {
+        let (stored, note) = set(key, value);
+        assert_eq!(stored, absolute(value));
+        assert_eq!(note, format!("note: there is no file ~/{value}\n"));
+    }
+    for (key, value) in
+        [("model.key_file", "~/key"), ("model.key_file", ""), ("extract.claude", "claude-next")]
+    {
+        assert_eq!(set(key, value).0, value);
+    }
+    set("embed.provider", "openai");
+    assert_eq!(set("embed.model", "acme/embed-1"), ("acme/embed-1".to_owned(), String::new()));
+}

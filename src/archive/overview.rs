@@ -11,6 +11,7 @@ use transcript::{Conversation, Event, EventKind, QUESTION_TOOL, answered_questio
 
 use crate::error::Error;
 use crate::filter::{Conditions, Filter};
+use crate::project::shown_key;
 use crate::record::MessageKind;
 use crate::sessions::{COLUMNS, Session, Tokens, add_tokens, read_message, read_session, read_usage, time};
 use crate::store::{Archive, Texts};
@@ -175,7 +176,10 @@ impl Archive {
         decided.retain(|decision: &Excerpt| seen.insert((decision.message, decision.text.clone())));
         decided.truncate(LIST_MAX);
         Ok(ProjectContext {
-            project: sessions.first().map(|session| session.project.clone()).unwrap_or_default(),
+            project: sessions
+                .first()
+                .map(|session| shown_key(&session.project).to_owned())
+                .unwrap_or_default(),
             files: top_files(&connection, &filter.of_sessions())?,
             decisions: decided,
             open_threads,

@@ -70,10 +70,15 @@ pub fn current_branch(folder: &Path) -> Option<String> {
     Some(head.trim().strip_prefix("ref: refs/heads/")?.to_owned())
 }
 
+/// The key of a project as people are shown it: of a repository without a remote, its folder.
+pub fn shown_key(key: &str) -> &str {
+    key.strip_suffix("/.git").unwrap_or(key)
+}
+
 /// The name of the project with this key: of the repository, not of its work tree.
 pub(crate) fn name_of(key: &str) -> &str {
     let key = key.trim_end_matches(['/', '\\']);
-    let key = key.strip_suffix("/.git").unwrap_or(key).trim_end_matches(".git");
+    let key = shown_key(key).trim_end_matches(".git");
     key.rsplit(['/', '\\']).next().unwrap_or(key)
 }
 
@@ -136,6 +141,7 @@ mod tests {
         assert_eq!(main.key, root.join("main/.git").to_string_lossy());
         assert_eq!((&side.key, &side.path), (&main.key, &root.join("side")));
         assert_eq!(name_of(&side.key), "main");
+        assert_eq!(shown_key(&main.key), root.join("main").to_string_lossy());
         let name = |folder: &str| project_name(&root.join(folder));
         let names = ["main/src/deep", "side", "gone", "shop/.worktrees/3"].map(name);
         assert_eq!(

@@ -13,7 +13,7 @@ use crate::feedback;
 use crate::memories;
 use crate::sessions::{COLUMNS, Session, add_tokens, find, read_session, session_of_row};
 use crate::store::{Archive, Texts, Writer};
-use crate::sync::FORGOTTEN;
+use crate::sync::{FORGOTTEN, old};
 
 /// How many sessions are deleted in one transaction.
 const DELETED_AT_ONCE: usize = 50;
@@ -31,6 +31,17 @@ pub struct Removal {
     pub shared_with: Vec<String>,
 }
 
+/// Why sessions are deleted, which decides whether a sync takes them again.
+#[derive(Clone, Copy)]
+enum Reason {
+    /// A person deletes what is older than this. It is taken again if everything is.
+    Pruned,
+    /// The settings keep no session that ended before. It is taken again once they do.
+    Old(Timestamp),
+    /// It is never taken again.
+    Forgotten,
+}
+
 impl Archive {
     /// Deletes the sessions that ended before a time, with their subagents'. Says only what it would delete if
     /// `is_dry_run`.
@@ -38,6 +49,23 @@ impl Archive {
     /// # Errors
     /// [`Error::Busy`] when another process writes for longer than `patience`.
     pub fn prune(&self, before: Timestamp, is_dry_run: bool, patience: Duration) -> Result<Removal, Error> {
+        let sessions = self.ended_before(before)?;
+        match is_dry_run {
+            true => removal(&*self.connection()?, sessions),
+            false => self.remove(sessions, Reason::Pruned, patience),
+        }
+    }
+
+    /// Deletes the sessions that ended before a time, with their subagents', as long as
+    /// [`SyncSettings::keep_since`](crate::SyncSettings::keep_since) does not take them: a sync that does adds them again.
+    ///
+    /// # Errors
+    /// As [`Archive::prune`].
+    pub fn keep_since(&self, since: Timestamp, patience: Duration) -> Result<Removal, Error> {
+        self.remove(self.ended_before(since)?, Reason::Old(since), patience)
+    }
+
+    fn ended_before(&self, before: Timestamp) -> Result<Vec<Session>, Error> {
         let sql = format!(
             "SELECT {COLUMNS} FROM sessions s
             LEFT JOIN sessions p ON p.session = s.parent
@@ -49,11 +77,7 @@ impl Archive {
             .query_map([before.as_millisecond()], read_session)?
             .collect::<Result<_, _>>()?;
         sessions.iter_mut().try_for_each(|session| add_tokens(&connection, session))?;
-        if is_dry_run {
-            return removal(&connection, sessions);
-        }
-        drop(connection);
-        self.remove(sessions, false, patience)
+        Ok(sessions)
     }
 
     /// Deletes a session, its subagents' and what only they have, overwrites it on the disk, and never takes it again.
@@ -69,7 +93,7 @@ impl Archive {
         sessions.push(session);
         sessions.iter_mut().try_for_each(|session| add_tokens(&connection, session))?;
         drop(connection);
-        self.remove(sessions, true, patience)
+        self.remove(sessions, Reason::Forgotten, patience)
     }
 
     /// Deletes a memory and those that say the same, overwrites them on the disk, and does not make them again. `false`
@@ -88,12 +112,7 @@ impl Archive {
         Ok(is_found)
     }
 
-    fn remove(
-        &self,
-        sessions: Vec<Session>,
-        is_forgotten: bool,
-        patience: Duration,
-    ) -> Result<Removal, Error> {
+    fn remove(&self, sessions: Vec<Session>, reason: Reason, patience: Duration) -> Result<Removal, Error> {
         if sessions.is_empty() {
             return Ok(Removal::default());
         }
@@ -102,7 +121,7 @@ impl Archive {
         for some in removal.sessions.chunks(DELETED_AT_ONCE) {
             let transaction = writer.begin()?;
             for session in some {
-                delete(&transaction, session, is_forgotten)?;
+                delete(&transaction, session, reason)?;
             }
             transaction.commit()?;
         }
@@ -162,7 +181,7 @@ fn overwrite(writer: &mut Writer) -> Result<(), Error> {
     Ok(())
 }
 
-fn delete(transaction: &Transaction<'_>, session: &Session, is_forgotten: bool) -> Result<(), Error> {
+fn delete(transaction: &Transaction<'_>, session: &Session, reason: Reason) -> Result<(), Error> {
     hand_over_shared(transaction, session.row)?;
     memories::delete_of_session(transaction, session.row)?;
     transaction.execute(
@@ -191,15 +210,22 @@ fn delete(transaction: &Transaction<'_>, session: &Session, is_forgotten: bool) 
     ] {
         transaction.execute(sql, [session.row])?;
     }
-    if is_forgotten {
+    if let Reason::Forgotten = reason {
         let now = Timestamp::now().as_millisecond();
         transaction.execute("INSERT OR IGNORE INTO forgotten VALUES (?1, ?2)", params![session.id, now])?;
+    }
+    let skipped = match reason {
+        Reason::Pruned => None,
+        Reason::Old(before) => Some(old(before)),
+        Reason::Forgotten => Some(FORGOTTEN.to_owned()),
+    };
+    if let Some(skipped) = skipped {
         let lines = "DELETE FROM malformed_lines WHERE path IN (SELECT path FROM extraction_state WHERE session = ?1)";
         transaction.execute(lines, [session.row])?;
         // The file is known as one to leave alone, and nothing else of it.
         let state = "UPDATE extraction_state SET session = NULL, bytes = 0, lines = 0, digest = x'', reader_state = '',
             unknown = '{}', malformed = 0, skipped = ?2 WHERE session = ?1";
-        transaction.execute(state, params![session.row, FORGOTTEN])?;
+        transaction.execute(state, params![session.row, skipped])?;
     } else {
         transaction
             .execute("UPDATE extraction_state SET session = NULL WHERE session = ?1", [session.row])?;

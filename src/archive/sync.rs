@@ -19,7 +19,7 @@ use crate::claude_code::ignore_of;
 use crate::error::Error;
 use crate::links;
 use crate::reader::{Piece, Position, Transcript};
-use crate::source::{OUTPUT_BYTES_MAX, ReaderContext, TranscriptSource};
+use crate::source::{OUTPUT_BYTES_MAX, ReaderContext, TranscriptHead, TranscriptSource};
 use crate::store::{Archive, Writer};
 use crate::writer::{Origin, PieceWriter, Stored};
 
@@ -38,6 +38,7 @@ pub(crate) const FORGOTTEN: &str = "forgotten";
 const EMPTY: &str = "empty";
 const IGNORED: &str = ".nuggetignore";
 const EXCLUDED: &str = "excluded by ";
+const OLD: &str = "old";
 
 /// What a sync takes, and what it leaves alone.
 pub struct SyncSettings<'a> {
@@ -47,6 +48,8 @@ pub struct SyncSettings<'a> {
     pub state: PathBuf,
     /// Whether the session of a transcript ran with `NUGGET_DISABLE`.
     pub is_declined: &'a (dyn Fn(&Path) -> bool + Sync),
+    /// Sessions that ended before are not taken.
+    pub keep_since: Option<Timestamp>,
     /// Read everything again, also what has not changed. Nothing is doubled by it.
     pub again: bool,
     /// About how many bytes of a tool's output are kept, head and tail.
@@ -68,6 +71,7 @@ impl SyncSettings<'_> {
             exclude: Exclude::default(),
             state: state.into(),
             is_declined: &|_| false,
+            keep_since: None,
             again: false,
             output_bytes_max: OUTPUT_BYTES_MAX,
             threads: 0,
@@ -102,7 +106,7 @@ pub struct SyncSummary {
     pub unchanged: u64,
     /// Transcripts of which something was read.
     pub read: u64,
-    /// Transcripts of which nothing is taken, by reason: `excluded`, `own`, `declined`, `forgotten`, `empty`.
+    /// Transcripts of which nothing is taken, by reason: `excluded`, `own`, `declined`, `forgotten`, `old`, `empty`.
     pub skipped: BTreeMap<String, u64>,
     /// Transcripts that were read again from their beginning, as they were rewritten.
     pub rewritten: u64,
@@ -270,6 +274,9 @@ fn plan<'a>(
                 None => true,
                 // It is looked at again if the setting has changed, or if the file may be gone.
                 Some(why) if why.starts_with(EXCLUDED) => &why[EXCLUDED.len()..] == settings.exclude.as_str(),
+                Some(why) if why.starts_with(OLD) => {
+                    settings.keep_since.is_some_and(|since| is_old(why, since))
+                }
                 Some(why) => why != IGNORED && why != DECLINED,
             };
             if is_same && is_settled && !settings.again {
@@ -287,8 +294,23 @@ fn plan<'a>(
     Ok(tasks)
 }
 
+/// How it is noted that a session ended before a time, and was left alone or deleted for it.
+pub(crate) fn old(before: Timestamp) -> String {
+    format!("{OLD} before {}", before.as_millisecond())
+}
+
+/// Whether a session that is noted as old still is, so that nothing has to be read to know it.
+fn is_old(why: &str, keep_since: Timestamp) -> bool {
+    let before = why.rsplit(' ').next().and_then(|before| before.parse().ok());
+    before.is_some_and(|before: i64| before <= keep_since.as_millisecond())
+}
+
 fn count_skipped(summary: &mut SyncSummary, why: &str) {
-    let reason = if why.starts_with(EXCLUDED) || why == IGNORED { "excluded" } else { why };
+    let reason = match why {
+        why if why.starts_with(EXCLUDED) || why == IGNORED => "excluded",
+        why if why.starts_with(OLD) => OLD,
+        why => why,
+    };
     *summary.skipped.entry(reason.to_owned()).or_default() += 1;
 }
 
@@ -332,8 +354,9 @@ fn read_and_store(
             let (stop, forgotten) = (&stop, &forgotten);
             let (exclude, state, is_declined) = (&settings.exclude, &settings.state, settings.is_declined);
             let (is_cancelled, output_bytes_max) = (settings.is_cancelled, settings.output_bytes_max);
+            let keep_since = settings.keep_since;
             scope.spawn(move || {
-                let gate = Gate { exclude, state, is_declined, forgotten, output_bytes_max };
+                let gate = Gate { exclude, state, is_declined, forgotten, keep_since, output_bytes_max };
                 for task in tasks.iter().skip(thread).step_by(threads) {
                     if stop.load(Ordering::Relaxed) || is_cancelled() {
                         break;
@@ -383,7 +406,16 @@ struct Gate<'a> {
     state: &'a Path,
     is_declined: &'a (dyn Fn(&Path) -> bool + Sync),
     forgotten: &'a BTreeSet<String>,
+    keep_since: Option<Timestamp>,
     output_bytes_max: usize,
+}
+
+impl Gate<'_> {
+    /// The time before which the session of a transcript has ended, if that is too long ago. Nothing is written to a
+    /// transcript after the end, except that a subagent's ends before its caller's.
+    fn ended_before(&self, stamp: &FileStamp, head: &TranscriptHead) -> Option<Timestamp> {
+        self.keep_since.filter(|since| head.parent.is_none() && stamp.modified_ms < since.as_millisecond())
+    }
 }
 
 /// Reads one transcript in a thread of its own.
@@ -405,6 +437,8 @@ fn read_file(task: &Task<'_>, gate: &Gate<'_>, take: &dyn Fn(Event) -> bool, sen
             Some(format!("{EXCLUDED}{}", gate.exclude.as_str()))
         } else if ignore.covers_everything() {
             Some(IGNORED.to_owned())
+        } else if let Some(before) = gate.ended_before(&task.stamp, &head) {
+            Some(old(before))
         } else {
             (!head.has_conversation).then(|| EMPTY.to_owned())
         };

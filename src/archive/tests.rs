@@ -1227,6 +1227,34 @@ fn pruning_keeps_what_is_newer() {
 }
 
 #[test]
+fn what_the_settings_do_not_keep_comes_back_once_they_do() {
+    let home = Home::new();
+    home.write("old", &[home.prompt(1, "an old thing about walruses")]);
+    home.write("new", &[home.prompt(900_000, "a new thing")]);
+    home.sync();
+    let since = Timestamp::from_second(1_760_500_000).unwrap();
+    let keeping = SyncSettings { keep_since: Some(since), ..home.settings() };
+    assert_eq!(home.archive.keep_since(since, Duration::ZERO).unwrap().sessions.len(), 1);
+    let is_left_alone = |summary: SyncSummary| {
+        assert_eq!((summary.messages, summary.unchanged), (0, 1));
+        assert_eq!(summary.skipped, BTreeMap::from([("old".to_owned(), 1)]));
+        assert!(!home.holds("walrus"));
+    };
+    is_left_alone(home.sync_with(&keeping));
+    assert_eq!(home.sync().messages, 1, "the settings keep it again");
+    assert_eq!(home.search("walruses").hits.len(), 1);
+    // What is too old by its time on the disk is not even read.
+    home.archive.keep_since(since, Duration::ZERO).unwrap();
+    let modified = std::time::UNIX_EPOCH + Duration::from_secs(1_760_000_000);
+    std::fs::File::options().append(true).open(home.path("old")).unwrap().set_modified(modified).unwrap();
+    is_left_alone(home.sync_with(&keeping));
+    assert_eq!(home.sync().messages, 1);
+    home.archive.forget("old", Duration::ZERO).unwrap();
+    assert_eq!(home.sync().messages, 0, "what was forgotten stays forgotten");
+    home.check();
+}
+
+#[test]
 fn another_writer_is_waited_for_and_another_standby_left_the_work() {
     let home = Home::new();
     home.write("s1", &[home.prompt(1, "one")]);

@@ -86,7 +86,7 @@ pub enum ConfigError {
         what: String,
     },
     /// There is no such setting.
-    #[error("{origin} has an unknown setting `{key}`")]
+    #[error("{}", unknown_text(origin, key))]
     Unknown {
         /// Where it was set.
         origin: Origin,
@@ -372,6 +372,13 @@ fn unknown(origin: Origin, key: &str) -> ConfigError {
         .max_by(|a, b| a.0.total_cmp(&b.0))
         .map(|(_, name)| name);
     ConfigError::Unknown { origin, key: key.to_owned(), nearest }
+}
+
+fn unknown_text(origin: &Origin, key: &str) -> String {
+    match origin {
+        Origin::Variable(variable) => format!("the variable {variable} names no setting"),
+        _ => format!("{origin} has an unknown setting `{key}`"),
+    }
 }
 
 /// The setting `brain` of a file that cannot be parsed as a whole.

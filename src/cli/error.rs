@@ -7,7 +7,7 @@ use std::error::Error;
 use std::path::Path;
 
 use actors::notes::NoteError;
-use brain::config::ConfigError;
+use brain::config::{ConfigError, Origin, variable_name};
 
 /// Exit code: the command failed.
 pub(crate) const FAILED: u8 = 1;
@@ -109,13 +109,19 @@ impl CliError {
             return error
                 .hint("`nugget config edit` opens it; sessions that end meanwhile wait, none is lost");
         }
-        let nearest = errors.iter().find_map(|error| match error {
-            ConfigError::Unknown { nearest, .. } => *nearest,
+        let unknown = errors.iter().find_map(|error| match error {
+            ConfigError::Unknown { origin, nearest, .. } => Some((origin, *nearest)),
             _ => None,
         });
-        match nearest {
-            Some(name) => error.hint(format!("did you mean `{name}`? `nugget config` lists all settings")),
-            None => error.hint("`nugget config` lists all settings"),
+        match unknown {
+            Some((Origin::Variable(variable), nearest)) => {
+                let or = nearest.map(|name| format!(", or did you mean {}?", variable_name(name)));
+                error.hint(format!("`unset {variable}`{}", or.unwrap_or_default()))
+            }
+            Some((_, Some(name))) => {
+                error.hint(format!("did you mean `{name}`? `nugget config` lists all settings"))
+            }
+            _ => error.hint("`nugget config` lists all settings"),
         }
     }
 }

@@ -64,6 +64,9 @@ impl Reader {
     /// The only place that decides. It makes no request, so whether `claude` is logged in is found out later.
     fn choose(config: &Config) -> Self {
         let settings = model_settings(config, &extract_model(config), deadline(config));
+        if config.string("extract.backend") != "heuristic" && budget(config).tokens == 0 {
+            return Self::Rules { why: "the budget is 0 (`spend.tokens_per_day`)".to_owned() };
+        }
         match (config.string("extract.backend").as_str(), settings) {
             ("heuristic", _) => Self::Rules { why: "`extract.backend` is heuristic".to_owned() },
             ("claude-p", _) => {

@@ -250,8 +250,17 @@ pub fn known_dimensions(settings: &Settings) -> Result<Option<usize>, Error> {
 pub fn check_settings(settings: &Settings) -> Result<(), Error> {
     match &settings.model {
         ModelChoice::Remote(remote) => remote.check(),
-        ModelChoice::Onnx(_) if find_runtime(settings).0 == Runtime::Missing => Err(Error::NoLibrary),
-        ModelChoice::BuiltIn | ModelChoice::Onnx(_) | ModelChoice::Off => Ok(()),
+        ModelChoice::Onnx(own) => {
+            for (what, path) in [("model", &own.path), ("tokenizer", &own.tokenizer)] {
+                let failed = |source| Error::Read { what, path: path.clone(), source };
+                std::fs::File::open(path).map_err(failed)?;
+            }
+            match find_runtime(settings).0 {
+                Runtime::Missing => Err(Error::NoLibrary),
+                _ => Ok(()),
+            }
+        }
+        ModelChoice::BuiltIn | ModelChoice::Off => Ok(()),
     }
 }
 

@@ -149,7 +149,7 @@ pub fn split_note(
         if words < WORDS_MIN {
             if words > 0 {
                 has_text = true;
-                skip(&shown, "too short to be a unit".to_owned());
+                skip(&shown, format!("too short to be a unit: fewer than {WORDS_MIN} words"));
             }
             continue;
         }
@@ -360,7 +360,10 @@ mod tests {
         assert!(sections[1].body.contains("# not a heading"));
         assert_eq!(
             skipped,
-            [SkippedSection { section: "TBD".to_owned(), reason: "too short to be a unit".to_owned() }]
+            [SkippedSection {
+                section: "TBD".to_owned(),
+                reason: "too short to be a unit: fewer than 6 words".to_owned()
+            }]
         );
     }
 

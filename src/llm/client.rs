@@ -39,17 +39,20 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Whether the model runs on this machine, as far as address and name tell: the names of models that Ollama passes
-    /// on to its own servers end with `cloud`.
+    /// Whether the model runs on this machine, as far as address and name tell.
     pub fn is_local(&self) -> bool {
-        let is_passed_on = self.model.ends_with("-cloud") || self.model.ends_with(":cloud");
-        self.api == Api::OpenAi && is_loopback(&self.url) && !is_passed_on
+        self.api == Api::OpenAi && is_loopback(&self.url) && !is_passed_on(&self.model)
     }
 
     /// How calls are priced.
     pub fn rates(&self) -> Rates {
         Rates { is_local: self.is_local(), ..self.rates }
     }
+}
+
+/// Whether the name is that of a model that Ollama passes on to its own servers.
+pub(crate) fn is_passed_on(model: &str) -> bool {
+    model.ends_with("-cloud") || model.ends_with(":cloud")
 }
 
 #[derive(Clone, Debug)]

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::client::is_passed_on;
 use crate::endpoint::{Auth, Endpoint, is_loopback};
 use crate::models::{ListedModel, base, list_models};
 
@@ -24,7 +25,7 @@ pub struct LocalServer {
     pub name: String,
     /// Its address.
     pub url: String,
-    /// The names of its models, without those that only embed.
+    /// The names of its models, without those that only embed and those that it passes on to other machines.
     pub models: Vec<String>,
 }
 
@@ -73,7 +74,8 @@ pub async fn find(places: &[(&str, &str)], deadline: Duration) -> Vec<LocalServe
         let Ok(Ok(Ok(models))) = listed.await else { continue };
         let name = owner(&models).unwrap_or(name).to_owned();
         let is_for_text = |model: &String| !model.to_ascii_lowercase().contains("embed");
-        let models = models.into_iter().map(|model| model.id).filter(is_for_text).collect();
+        let reads_here = |model: &String| is_for_text(model) && !is_passed_on(model);
+        let models = models.into_iter().map(|model| model.id).filter(reads_here).collect();
         found.push(LocalServer { name, url: base(url).to_owned(), models });
     }
     found
@@ -118,7 +120,7 @@ mod tests {
     async fn running_servers_are_found_in_parallel_and_within_the_bound() {
         let listing = |owner: &str| {
             format!(
-                r#"{{"object":"list","data":[{{"id":"nomic-embed-text","owned_by":"{owner}"}},{{"id":"qwen3:8b","owned_by":"{owner}"}}]}}"#
+                r#"{{"object":"list","data":[{{"id":"nomic-embed-text","owned_by":"{owner}"}},{{"id":"gpt-oss:120b-cloud","owned_by":"{owner}"}},{{"id":"qwen3:8b","owned_by":"{owner}"}}]}}"#
             )
         };
         let (ollama, seen) = server(vec![("200 OK", "", listing("library"))]).await;

@@ -182,9 +182,9 @@ impl Packer<'_> {
         Ok(())
     }
 
-    /// Names as many of the units that are not shown as fit into an eighth of the rest.
+    /// Names as many of the units that are not shown as fit into an eighth of the rest; into all of it if none is shown.
     fn name_the_others(&mut self) {
-        let mut room = self.left / 8;
+        let mut room = if self.answer.units.is_empty() { self.left } else { self.left / 8 };
         for (id, title) in &self.answer.more {
             let tokens = self.token_model.count(&render::name(id, title)) + NAME_SLACK;
             if tokens > room {

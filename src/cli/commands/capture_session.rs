@@ -21,6 +21,7 @@ use crate::hook::{self, HookInput};
 use crate::output::{self, counted};
 use crate::settings;
 use crate::spawn::ensure_worker;
+use crate::state_check::StateProblem;
 
 /// How many lines of a transcript are searched for its session's id.
 const ID_LINES_MAX: usize = 50;
@@ -32,8 +33,9 @@ const POLL_EVERY: Duration = Duration::from_millis(100);
 const TITLES_MAX: usize = 10;
 /// After this time without a change `--wait` makes sure that there is a worker.
 const STALL: Duration = Duration::from_secs(2);
-/// So long `--wait` waits for a team's server that cannot be reached or does not take the capture.
-const SERVER_PATIENCE: Duration = Duration::from_secs(60);
+/// So long `--wait` waits for a team's server that cannot be reached or does not take the capture, and for a worker that
+/// ends each time before it has done anything.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 const AFTER: &str = "\
 The capture is stored durably before this command answers; a background worker
@@ -132,7 +134,7 @@ impl CaptureSessionArgs {
         places.create()?;
         failpoint::here!("hook-before-row");
         let added = match queue::announce(&places.queue(), &announcement, Timestamp::now()) {
-            Ok(added) => Some(added),
+            Ok(added) => Ok(added),
             Err(error) => {
                 Spool::new(places.spool()).put(&announcement).map_err(|spool| {
                     CliError::new(format!(
@@ -141,15 +143,21 @@ impl CaptureSessionArgs {
                     ))
                     .hint("check that there is space on the disk; the transcript is unchanged")
                 })?;
-                None
+                Err(error)
             }
         };
         failpoint::here!("hook-after-row");
-        ensure_worker(&places, &brain)?;
+        // It is stored by now, so that a worker that cannot be started is no reason to give it up.
+        ensure_worker(&places, &brain).map_err(|error| match self.wait {
+            true => no_worker(&brain, &places, error),
+            false => stored(error),
+        })?;
         failpoint::here!("hook-after-spawn");
-        if self.wait {
-            return follow(&brain, &places, added, self.json);
-        }
+        let added = match added {
+            Err(error) if self.wait || error.is_damaged() => return Err(spooled(&session, error)),
+            Ok(added) if self.wait => return follow(&brain, &places, added, self.json),
+            added => added.ok(),
+        };
         if self.json {
             output::print_json(&json!({
                 "session_id": announcement.session,
@@ -169,19 +177,33 @@ impl CaptureSessionArgs {
     }
 }
 
+/// What is said of a session that is kept in the spool, where it cannot be followed, because of an error of the queue.
+fn spooled(session: &str, error: queue::Error) -> CliError {
+    let CliError { message, hint, code } = CliError::from(error);
+    let message = format!("session {session} is stored in the spool, and is not lost: {message}");
+    let hint = hint.unwrap_or_else(|| "`nugget status` shows it once it is in the queue".to_owned());
+    CliError::new(message).code(code).hint(hint)
+}
+
+/// An error after which the session is kept all the same.
+fn stored(error: CliError) -> CliError {
+    let message = format!("the session is stored, and is not lost, but it is not read: {}", error.message);
+    CliError { message, ..error }
+}
+
+/// The error of a capture that is waited for while no worker can run: the reason that is known, or else `error`.
+fn no_worker(brain: &Brain, places: &StatePaths, error: CliError) -> CliError {
+    let problem = StateProblem::find(brain.root(), places);
+    let reason = problem.map(|StateProblem { message, fix }| CliError::new(message).hint(fix));
+    stored(reason.unwrap_or(error)).code(CAPTURE_FAILED)
+}
+
 /// Shows the stages of a capture until it has ended, then the result.
-fn follow(
-    brain: &Brain,
-    places: &StatePaths,
-    added: Option<Added>,
-    as_json: bool,
-) -> Result<ExitCode, CliError> {
+fn follow(brain: &Brain, places: &StatePaths, added: Added, as_json: bool) -> Result<ExitCode, CliError> {
     let queue = Queue::open(&places.queue())?;
-    let Some(added) = added else {
-        return Err(CliError::new("the session is stored in the spool, where it cannot be followed")
-            .hint("`nugget status` shows it once it is in the queue"));
-    };
     let spinner = output::spinner("queued");
+    // Since when there is no worker.
+    let mut alone = None;
     let mut changed = Instant::now();
     let (mut last, mut refused, mut is_told) = (None, None, false);
     let capture = loop {
@@ -192,14 +214,14 @@ fn follow(
         }
         // It stays queued; but whoever waits, as a CI runner does, has to know.
         match waits_for_server(&capture) {
-            true if refused.get_or_insert_with(Instant::now).elapsed() > SERVER_PATIENCE => break capture,
+            true if refused.get_or_insert_with(Instant::now).elapsed() > PATIENCE => break capture,
             true => {}
             false => refused = None,
         }
         let progress = (capture.state, capture.stage, capture.attempts);
         if last != Some(progress) {
             last = Some(progress);
-            changed = Instant::now();
+            (changed, alone) = (Instant::now(), None);
             spinner.set_message(match capture.state {
                 State::Queued if capture.stage == queue::Stage::Intake => "queued".to_owned(),
                 State::Retrying => {
@@ -208,8 +230,15 @@ fn follow(
                 _ => capture.stage.to_string(),
             });
         } else if changed.elapsed() > STALL && !queue::is_held(&places.drain_lock()) {
-            // The worker has been killed: while it runs, it holds the lock.
-            ensure_worker(places, brain)?;
+            // The worker has been killed: while it runs, it holds the lock. Another one may be kept from running.
+            if StateProblem::find(brain.root(), places).is_some()
+                || alone.get_or_insert_with(Instant::now).elapsed() > PATIENCE
+            {
+                let unknown = CliError::new("no worker keeps running, and its log says why");
+                let hint = format!("the log is in {}", places.logs().display());
+                return Err(no_worker(brain, places, unknown.hint(hint)));
+            }
+            ensure_worker(places, brain).map_err(|error| no_worker(brain, places, error))?;
             changed = Instant::now();
         } else if changed.elapsed() > STALL
             && !is_told

@@ -1,7 +1,7 @@
 //! `nugget config`: prints and changes the settings.
 
 use brain::config::{ConfigError, Origin, variable_name};
-use brain::settings::{KEYS, Key, find};
+use brain::settings::{KEYS, Key, Kind, find};
 use brain::{Config, StatePaths};
 use serde_json::{Map, Value, json};
 
@@ -177,7 +177,8 @@ fn find_key(name: &str) -> Result<&'static Key, CliError> {
 fn write(config: &Config, key: &'static Key, value: Option<&str>, as_json: bool) -> Result<(), CliError> {
     let name = key.name;
     // Hooks run in the folders of projects.
-    let absolute = value.filter(|value| name == "brain" && !value.is_empty() && !value.starts_with('~'));
+    let is_path = value.is_some_and(|value| names_a_file(config, key, value));
+    let absolute = value.filter(|value| is_path && !value.starts_with('~'));
     let absolute = absolute.map(std::path::absolute).transpose()?;
     let value = absolute.as_ref().and_then(|path| path.to_str()).or(value);
     if let Some(value) = value.filter(|value| !key.allows(value)) {
@@ -214,15 +215,35 @@ fn write(config: &Config, key: &'static Key, value: Option<&str>, as_json: bool)
             None => format!("{name} = {}  (the default, was {was}; in {file})\n", quoted(key.default)),
         })?;
     }
-    if let Some(folder) = stored().path(name).filter(|_| name == "brain")
-        && let Err(error) = open_brain(&folder)
-    {
-        output::note(&format!("note: {}", CliError::from(error).line()));
+    match stored().path(name) {
+        Some(folder) if name == "brain" => {
+            if let Err(error) = open_brain(&folder) {
+                output::note(&format!("note: {}", CliError::from(error).line()));
+            }
+        }
+        Some(file) if is_path && !file.exists() => {
+            output::note(&format!("note: there is no file {}", output::short_path(&file)));
+        }
+        _ => {}
     }
     if let Some(variable) = overriding {
         output::note(&format!("note: {variable} is set and overrides it"));
     }
     Ok(())
+}
+
+/// Whether a value is a path, and not the name of a provider's model or of a program on the PATH.
+fn names_a_file(config: &Config, key: &Key, value: &str) -> bool {
+    matches!(key.kind, Kind::Path)
+        && !value.is_empty()
+        && match key.name {
+            "extract.claude" => value.contains('/'),
+            "embed.model" => {
+                config.string("embed.provider") == "local"
+                    && (value.contains('/') || value.ends_with(".onnx"))
+            }
+            _ => true,
+        }
 }
 
 fn edit(config: &Config, as_json: bool) -> Result<(), CliError> {
@@ -253,6 +274,9 @@ fn describe_embedder(config: &Config) -> String {
             format!(
                 "{runtime} ({name}); merged units, session knowledge (redacted) and questions are sent there"
             )
+        }
+        (embed::Runtime::BuiltIn, Ok(())) => {
+            format!("the built-in model ({name}); nothing leaves this machine")
         }
         (runtime, Ok(())) => format!("{runtime} ({name}); nothing leaves this machine"),
     }

@@ -71,7 +71,7 @@ Examples:
 #[derive(clap::Args)]
 #[command(after_help = AFTER)]
 pub(crate) struct DoctorArgs {
-    /// Skip the checks that use the network
+    /// Ask nothing outside of this machine
     #[arg(long)]
     offline: bool,
     /// Print JSON
@@ -624,12 +624,15 @@ fn check_spool(places: &StatePaths) -> Option<Check> {
 
 /// A queue that no attempt can read any more.
 fn damaged_queue(path: &Path, error: &queue::Error) -> Check {
-    let shown = path.display();
-    let message = format!("{shown} is damaged: {}", knowledge::text::error_chain(error));
-    Check::failure("queue", message).fix(format!(
-        "for end in '' -wal -shm; do mv {shown}$end {shown}$end.damaged; done; captures that were not pushed yet are \
-         lost with it, and `nugget sync --since 7d` reads their sessions again"
-    ))
+    let message = format!(
+        "{} is damaged: {}; captures that were not pushed yet are lost with it, and once it is moved away, `nugget sync \
+         --since 7d` reads their sessions again",
+        path.display(),
+        knowledge::text::error_chain(error)
+    );
+    let folder = path.parent().unwrap_or(path).display();
+    Check::failure("queue", message)
+        .fix(format!("mkdir -p '{folder}/damaged' && mv '{folder}'/queue.db* '{folder}/damaged'"))
 }
 
 fn check_index(brain: &Brain, embed: &embed::Settings) -> Check {

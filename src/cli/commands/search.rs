@@ -169,7 +169,7 @@ impl SearchArgs {
                     "no session is archived yet: `nugget sessions sync` adds those on the disk; `nugget ask` searches the reviewed units\n"
                 }
                 Some(archive) if archive.session_count()? == 0 => {
-                    "the archive is empty: `nugget sessions sync` adds the sessions on the disk\n"
+                    "the archive is empty: `nugget sessions sync` adds the sessions on the disk (with --again also those that were pruned)\n"
                 }
                 Some(_) => "nothing was found; `nugget ask` searches the reviewed units\n",
             });

@@ -9,7 +9,7 @@ use std::io::{self, IsTerminal as _, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ::archive::{Archive, Filter, Project, Removal, Session, SyncSummary};
+use ::archive::{Archive, Filter, Project, Removal, Session, SyncSummary, shown_key};
 use actors::archiving::QueuedSessions;
 use brain::Config;
 use jiff::Timestamp;
@@ -391,7 +391,9 @@ impl ListArgs {
         }
         if sessions.is_empty() {
             return output::print(match filter == Filter::default() {
-                true => "the archive is empty: `nugget sessions sync` adds the sessions on the disk\n",
+                true => {
+                    "the archive is empty: `nugget sessions sync` adds the sessions on the disk (with --again also those that were pruned)\n"
+                }
                 false => "no session matches\n",
             });
         }
@@ -499,7 +501,7 @@ impl ContextArgs {
         if found.sessions.is_empty() {
             return output::print(&format!(
                 "no session of {} in the last {}\n",
-                output::safe(&key),
+                output::safe(shown_key(&key)),
                 counted(u64::from(self.days), "day")
             ));
         }
@@ -616,10 +618,9 @@ impl SyncArgs {
         }
         let archive = Archive::open(&archive_path())?;
         let (summary, folders) = sync(&config, &archive, self.source.as_deref(), self.again)?;
-        let retention = sync_settings(&config).retention;
-        let retention = retention.filter(|_| !summary.left_to_another);
-        let before = retention.and_then(|retention| Timestamp::now().checked_sub(retention).ok());
-        let pruned = before.map(|before| archive.prune(before, false, PATIENCE)).transpose()?;
+        let since = sync_settings(&config).keep_since(Timestamp::now());
+        let since = since.filter(|_| !summary.left_to_another);
+        let pruned = since.map(|since| archive.keep_since(since, PATIENCE)).transpose()?;
         let pruned = pruned.map_or(0, |removal| removal.sessions.len() as u64);
         if self.json {
             let mut value = json!(summary);
@@ -648,9 +649,10 @@ fn sync(
     sources.push(&codex);
     sources.retain(|known| source.is_none_or(|source| source == known.name()));
     let bar = output::progress_bar("archiving, MB", 0);
-    let queued = QueuedSessions::read(&settings.state, Timestamp::now())?;
+    let now = Timestamp::now();
+    let queued = QueuedSessions::read(&settings.state, now)?;
     let is_declined = |path: &Path| queued.is_declined(path);
-    let mut settings = settings.sync_settings(&is_declined);
+    let mut settings = settings.sync_settings(now, &is_declined);
     settings.again = again;
     settings.patience = PATIENCE;
     let progress = |progress: &::archive::Progress| {
@@ -728,6 +730,7 @@ fn describe_skip(reason: &str) -> &str {
         "excluded" => "excluded (capture.exclude, .nuggetignore)",
         "own" => "nugget's own calls",
         "declined" => "ran with NUGGET_DISABLE",
+        "old" => "older than `archive.retention_days`",
         other => other,
     }
 }

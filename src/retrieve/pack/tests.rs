@@ -96,6 +96,15 @@ fn the_budget_holds_and_every_relevant_unit_is_mentioned() {
 }
 
 #[test]
+fn in_the_smallest_budget_the_best_unit_is_named() {
+    let world = pools();
+    for budget_tokens in [100, 110, 130, 160] {
+        let answer = world.answer(&Query { budget_tokens, ..world.query(QUESTION) });
+        assert!(!answer.units.is_empty() || answer.more_named > 0, "{budget_tokens}: {}", render(&answer));
+    }
+}
+
+#[test]
 fn each_depth_shows_more_than_the_one_before() {
     let world = pools();
     let answer =

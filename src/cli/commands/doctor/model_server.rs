@@ -1,6 +1,7 @@
 //! Checks the server of the model that the settings name, and finds those on this machine that could be used.
 
 use brain::Config;
+use brain::config::Origin;
 use llm::local_servers::{self, LocalServer};
 
 use crate::async_runtime;
@@ -8,6 +9,11 @@ use crate::extractor::{self, NoModel};
 
 /// The most models that are named.
 const MODELS_NAMED_MAX: usize = 5;
+
+/// The setting of this, which leaves room for the instructions and the answer in the context that the guide has a local
+/// server started with.
+const PART_TOKENS: &str = "extract.part_tokens";
+const LOCAL_PART_TOKENS: u32 = 8000;
 
 /// What is known of a server.
 pub(super) struct Finding {
@@ -31,7 +37,9 @@ pub(super) fn check(config: &Config, offline: bool) -> Option<Finding> {
             });
             Some(Finding { is_ok: false, message, fix })
         }
-        None if extractor::has_no_model(config) => runtime.block_on(find()).first().map(suggest),
+        None if extractor::has_no_model(config) => {
+            runtime.block_on(find()).first().map(|server| suggest(server, config))
+        }
         None => None,
     }
 }
@@ -55,12 +63,16 @@ async fn check_server(settings: llm::Settings) -> Finding {
 }
 
 /// The commands that make a local server read sessions.
-fn suggest(server: &LocalServer) -> Finding {
+fn suggest(server: &LocalServer, config: &Config) -> Finding {
     let LocalServer { name, url, models } = server;
     let set = |model: &str| {
-        format!(
+        let mut commands = format!(
             "nugget config set model.api openai && nugget config set model.url {url} && nugget config set model.name {model}"
-        )
+        );
+        if config.get(PART_TOKENS).1 == Origin::Default {
+            commands.push_str(&format!(" && nugget config set {PART_TOKENS} {LOCAL_PART_TOKENS}"));
+        }
+        commands
     };
     let (message, fix) = match models.first() {
         Some(model) => {
@@ -73,7 +85,8 @@ fn suggest(server: &LocalServer) -> Finding {
         None => {
             let load =
                 local_servers::pull_command(url, "MODEL").unwrap_or_else(|| "load a model there".to_owned());
-            let message = format!("{name} runs at {url}, but has no model that could read sessions");
+            let message =
+                format!("{name} runs at {url}, but has no model that could read sessions on this machine");
             (message, format!("{load}, then {}", set("MODEL")))
         }
     };

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, IsTerminal as _, Write};
 
-use knowledge::Domain;
+use knowledge::{Document, Domain};
 
+use super::exported;
 use super::proposal::counted;
-use super::sources::SourceFile;
+use super::sources::{self, SourceFile};
 use crate::error::{CliError, USAGE};
 
 /// How many domains are named.
@@ -24,7 +25,7 @@ pub(super) fn decide(
         return Ok(None);
     }
     let mut counts: BTreeMap<String, usize> = BTreeMap::new();
-    for file in &*files {
+    for file in files.iter().filter(|file| !names_its_domain(file)) {
         let domain = Domain::sanitized(file.domain.as_deref().unwrap_or_default());
         *counts.entry(domain.as_str().to_owned()).or_default() += 1;
     }
@@ -44,6 +45,15 @@ pub(super) fn decide(
     Ok(Some(format!(
         "domains, by the names of the folders: {named}; --domain NAME puts all notes into one\n"
     )))
+}
+
+/// Whether a file says itself in which domain its unit is, or becomes no unit.
+fn names_its_domain(file: &SourceFile) -> bool {
+    sources::read(&file.path).is_ok_and(|raw| {
+        exported::unit_of_brain(&raw, file).is_some()
+            || exported::is_index_of_export(&raw, file)
+            || Document::parse(&raw).is_ok_and(|document| document.get("domain").is_some())
+    })
 }
 
 fn set(files: &mut [SourceFile], domain: &str) -> Result<(), CliError> {

@@ -52,7 +52,7 @@ pub(super) fn is_index_of_export(raw: &str, source: &SourceFile) -> bool {
 }
 
 /// The path in a brain, and the unit, of a file that is where a brain would have it.
-fn unit_of_brain(raw: &str, source: &SourceFile) -> Option<(String, Unit)> {
+pub(super) fn unit_of_brain(raw: &str, source: &SourceFile) -> Option<(String, Unit)> {
     let mut parts = source.path.iter().rev().map(|part| part.to_str());
     let (name, folder, domain) = (parts.next()??, parts.next()??, parts.next()??);
     if parts.next()?? != "domains" {

@@ -128,14 +128,14 @@ pub(crate) fn entry(session: &Session, capture: Option<&Capture>, now: Timestamp
     let bold = anstyle::Style::new().bold();
     let dim = anstyle::Style::new().dimmed();
     let mut facts = vec![project(session)];
-    // What came of it is not what a narrow terminal cuts off.
+    // What came of it and its cost are not what a narrow terminal cuts off.
     facts.extend(capture.map(outcome));
+    facts.extend(Some(dollars(session.cost_microdollars)).filter(|cost| !cost.is_empty()));
     facts.extend(session.branch.as_deref().map(|branch| output::fit(&safe(branch), BRANCH_CELLS_MAX)));
     facts.push(format!("{}, {}", counted(session.prompts, "prompt"), counted(session.answers, "answer")));
     let tools = if session.tool_uses == 1 { "tool" } else { "tools" };
     facts.push(format!("{} {tools}", short_count(session.tool_uses)));
     facts.push(format!("{} tokens", short_count(tokens(session))));
-    facts.extend(Some(dollars(session.cost_microdollars)).filter(|cost| !cost.is_empty()));
     let width = output::terminal_width();
     let id = short_id(session);
     let line = format!("{} · {}", ago_in_words(session.ended, now), facts.join(" · "));
