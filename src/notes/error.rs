@@ -1,6 +1,6 @@
 //! Why a note cannot be written.
 
-use knowledge::UnitId;
+use knowledge::{FrontMatterError, UnitId};
 
 /// Why a note cannot be written.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -67,6 +67,18 @@ pub enum Error {
         /// How much is allowed, with its unit.
         limit: String,
     },
+    /// Marks of a conflict in git are text only in a fenced block: elsewhere a merge has left them, and no index takes the
+    /// file.
+    #[error(
+        "line {line} of the content looks like a conflict that git has left: put such lines into a fenced block of code"
+    )]
+    ConflictMark {
+        /// The line, from 1.
+        line: usize,
+    },
+    /// The file would be no unit.
+    #[error("the note would be no valid unit: {0}")]
+    Invalid(FrontMatterError),
     /// Somebody else has changed the note since it was read.
     #[error("{id} was changed meanwhile")]
     Changed {

@@ -103,9 +103,13 @@ pub(crate) fn checked_title(title: &str) -> Result<String, Error> {
 
 /// The markdown of a note: its title as a heading, and its content.
 pub(crate) fn body(title: &str, content: &str) -> Result<String, Error> {
-    let content = text::strip_hidden(content.trim());
+    let content = text::strip_hidden(content);
+    if let Some(line) = text::conflict_line(&content) {
+        return Err(Error::ConflictMark { line });
+    }
+    let content = content.trim();
     // The heading is there already.
-    let content = content.strip_prefix(&format!("# {title}\n")).unwrap_or(&content);
+    let content = content.strip_prefix(&format!("# {title}\n")).unwrap_or(content);
     if content.trim().is_empty() {
         return Err(Error::Empty { what: "content" });
     }

@@ -210,16 +210,16 @@ impl Notebook {
     /// Writes a note down. A title that is in use is allowed: the id gets a number.
     ///
     /// # Errors
-    /// [`Error::Empty`], [`Error::TooMuch`].
+    /// [`Error::Empty`], [`Error::TooMuch`], [`Error::ConflictMark`].
     pub fn create(&mut self, new: NewNote, now: Timestamp) -> Result<UnitId, Error> {
         let id = self.free_id(&checked_title(&new.title)?);
         let content = self.resolved(&new.content);
         let (path, document) = new.file(&id, &content, now)?;
         // A link by this name stays with the unit that it leads to already.
         let is_new = matches!(self.find_linked(&new.title), Err(Error::Missing { .. }));
-        self.put(path, document);
+        self.put(path, document)?;
         if is_new {
-            self.resolve_links_to(&id, now);
+            self.resolve_links_to(&id, now)?;
         }
         Ok(id)
     }
@@ -248,7 +248,7 @@ impl Notebook {
     /// Changes a note; `false` if it is as wanted already.
     ///
     /// # Errors
-    /// [`Error::Missing`], [`Error::Empty`], [`Error::TooMuch`].
+    /// [`Error::Missing`], [`Error::Empty`], [`Error::TooMuch`], [`Error::ConflictMark`].
     pub fn edit(&mut self, id: &UnitId, edit: Edit, now: Timestamp) -> Result<bool, Error> {
         let file = self.file(id)?;
         let (old_title, old_content) = (file.unit.title.clone(), content(&file.unit).to_owned());
@@ -267,7 +267,7 @@ impl Notebook {
         if let Some(tags) = edit.tags {
             document.set("tags", &new_note::tags(&tags)?);
         }
-        Ok(self.replace(id, document, now))
+        self.replace(id, document, now)
     }
 
     /// Links two units, in both files. A link that one of them has is completed in the other. `false` if both have it.
@@ -294,7 +294,7 @@ impl Notebook {
         }
         let is_new = !ends.is_empty();
         for (id, document) in ends {
-            self.replace(id, document, now);
+            self.replace(id, document, now)?;
         }
         Ok(is_new)
     }
@@ -315,7 +315,7 @@ impl Notebook {
         for (from, to) in [(one, other), (other, one)] {
             let mut document = self.file(from)?.document.clone();
             removed += links::remove(&mut document, to, reason);
-            self.replace(from, document, now);
+            self.replace(from, document, now)?;
         }
         Ok(removed)
     }
@@ -348,7 +348,7 @@ impl Notebook {
         } else if document.get("hidden").is_some() {
             document.set("hidden", &false.into());
         }
-        Ok(self.replace(id, document, now))
+        self.replace(id, document, now)
     }
 
     /// Removes a note, and the links to it from all other units. Returns how many units lost a link.
@@ -368,13 +368,13 @@ impl Notebook {
         for other in &others {
             let Some(mut document) = self.get(other).map(|file| file.document.clone()) else { continue };
             links::remove(&mut document, id, None);
-            self.replace(other, document, now);
+            self.replace(other, document, now)?;
         }
         let leads_to_it = |notebook: &Self, target: &str| {
             names.contains(&fold(file_stem(target)))
                 && notebook.find_linked(target).is_ok_and(|file| file.unit.id == *id)
         };
-        self.rewrite_links(leads_to_it, |_, shown| shown.to_owned(), now);
+        self.rewrite_links(leads_to_it, |_, shown| shown.to_owned(), now)?;
         self.take(&path);
         self.changed.insert(path);
         Ok(others.len())
@@ -392,10 +392,10 @@ impl Notebook {
     }
 
     /// Names the file of a new note in the notes that link its title.
-    fn resolve_links_to(&mut self, id: &UnitId, now: Timestamp) {
-        let Some(title) = self.get(id).map(|file| fold(&file.unit.title)) else { return };
+    fn resolve_links_to(&mut self, id: &UnitId, now: Timestamp) -> Result<(), Error> {
+        let Some(title) = self.get(id).map(|file| fold(&file.unit.title)) else { return Ok(()) };
         let is_it = |_: &Self, target: &str| target != id.as_str() && fold(target) == title;
-        self.rewrite_links(is_it, |link, shown| links::to_file(id.as_str(), link, shown), now);
+        self.rewrite_links(is_it, |link, shown| links::to_file(id.as_str(), link, shown), now)
     }
 
     /// Rewrites the wikilinks of notes to these targets.
@@ -404,7 +404,7 @@ impl Notebook {
         is_meant: impl Fn(&Self, &str) -> bool,
         link: impl Fn(&Wikilink<'_>, &str) -> String,
         now: Timestamp,
-    ) {
+    ) -> Result<(), Error> {
         let mut changed = Vec::new();
         for file in self.notes() {
             let body = links::rewritten(&file.unit.body, |target| is_meant(self, target), &link);
@@ -415,8 +415,9 @@ impl Notebook {
             }
         }
         for (id, document) in changed {
-            self.replace(&id, document, now);
+            self.replace(&id, document, now)?;
         }
+        Ok(())
     }
 
     fn get(&self, id: &UnitId) -> Option<&NoteFile> {
@@ -458,9 +459,10 @@ impl Notebook {
         }
     }
 
-    /// Puts a changed document in the place of a unit's; `false` if nothing has changed.
-    fn replace(&mut self, id: &UnitId, mut document: Document, now: Timestamp) -> bool {
-        let Some(file) = self.get(id) else { return false };
+    /// Puts a changed document in the place of a unit's; `false` if nothing has changed. After an error some of an
+    /// operation may be done: whoever asked for it drops the notebook.
+    fn replace(&mut self, id: &UnitId, mut document: Document, now: Timestamp) -> Result<bool, Error> {
+        let Some(file) = self.get(id) else { return Ok(false) };
         if is_note(&file.unit) {
             let named = |id: &str| {
                 let file = self.get(&UnitId::verbatim(id))?;
@@ -469,19 +471,19 @@ impl Notebook {
             repeat_in_links(&mut document, &entries(&file.document), named);
         }
         if document == file.document {
-            return false;
+            return Ok(false);
         }
         document.set("last_modified", &stamp(now));
         let path = file.path.clone();
-        self.put(path, document);
-        true
+        self.put(path, document)?;
+        Ok(true)
     }
 
-    fn put(&mut self, path: String, document: Document) {
-        if let Ok(unit) = document.unit(&path) {
-            self.changed.insert(path.clone());
-            self.insert(NoteFile { path, document, unit });
-        }
+    fn put(&mut self, path: String, document: Document) -> Result<(), Error> {
+        let unit = document.unit(&path).map_err(Error::Invalid)?;
+        self.changed.insert(path.clone());
+        self.insert(NoteFile { path, document, unit });
+        Ok(())
     }
 
     fn resolved(&self, content: &str) -> String {
@@ -641,7 +643,7 @@ mod tests {
         notebook.link(&one, &other, "why", at(1)).unwrap();
         let mut document = notebook.file(&other).unwrap().document.clone();
         document.set("related", &Value::Sequence(Vec::new()));
-        notebook.replace(&other, document, at(2));
+        notebook.replace(&other, document, at(2)).unwrap();
         assert!(notebook.link(&one, &other, "why", at(3)).unwrap());
         assert_eq!((links(&notebook, &one).len(), links(&notebook, &other).len()), (1, 1));
     }
@@ -712,7 +714,7 @@ mod tests {
             "links",
             &serde_yaml::from_str("['[[Meeting notes]]', 'https://example.com/spec']").unwrap(),
         );
-        notebook.put("domains/general/notes/auth-middleware.md".to_owned(), document);
+        notebook.put("domains/general/notes/auth-middleware.md".to_owned(), document).unwrap();
         let text = |notebook: &Notebook| notebook.file(&one).unwrap().document.as_str().to_owned();
         let edit = Edit { tags: Some(vec!["x".into()]), ..Edit::default() };
         notebook.edit(&one, edit, at(1)).unwrap();
@@ -849,6 +851,24 @@ mod tests {
         let error = notebook.create(NewNote { tags, ..NewNote::note("x", "x") }, at(0)).unwrap_err();
         assert_eq!(error.to_string(), "a tag has no letter and no digit: \"\u{1f680}\"");
         assert!(notebook.changes().is_empty());
+    }
+
+    #[test]
+    fn a_note_with_the_marks_of_a_conflict_is_refused_unless_they_are_code() {
+        let marks = "# Marks\nHow it looks:\n\n<<<<<<< HEAD\na\n=======\nb\n>>>>>>> topic";
+        let (mut notebook, one, _) = two();
+        let before = notebook.changes();
+        let refused = Err(Error::ConflictMark { line: 4 });
+        assert_eq!(notebook.create(NewNote::note("Marks", marks), at(1)), refused);
+        assert_eq!(
+            notebook.remember(NewNote::fact("marks", marks), at(1)).map(|_| ()),
+            refused.clone().map(|_| ())
+        );
+        let edit = |content: &str| Edit { content: Some(content.into()), ..Edit::default() };
+        assert_eq!(notebook.edit(&one, edit(marks), at(1)).map(|_| ()), refused.map(|_| ()));
+        assert_eq!(notebook.changes(), before);
+        let fenced = marks.replace("<<<<<<< HEAD", "```\n<<<<<<< HEAD") + "\n```";
+        assert_eq!(notebook.edit(&one, edit(&fenced), at(1)), Ok(true));
     }
 
     #[test]
