@@ -30,7 +30,7 @@ use knowledge::{Candidate, Rejected};
 use serde::Serialize;
 use transcript::{Conversation, EventKind};
 
-use crate::injection::quarantine_reason;
+use crate::injection::refusal_reason;
 use crate::{Error, Extraction, ExtractionContext, Extractor};
 use detection::{Detection, Detections};
 use features::{Features, Surroundings};
@@ -174,7 +174,7 @@ pub(crate) fn extract_by_rules(conversation: &Conversation) -> Extraction {
     for detection in std::mem::take(&mut detections.found) {
         let candidate = detection.into_candidate(&session);
         // A session repeats what it has read, from pages and files as well.
-        match quarantine_reason([&candidate.title, &candidate.description, &candidate.body]) {
+        match refusal_reason([&candidate.title, &candidate.description, &candidate.body]) {
             Some(reason) => detections.reject(&candidate.title, &reason),
             None => candidates.push(candidate),
         }

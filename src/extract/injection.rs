@@ -2,6 +2,7 @@
 
 use std::sync::LazyLock;
 
+use knowledge::text::conflict_line;
 use regex::Regex;
 
 /// Why a text may be a prompt injection, or `None`.
@@ -20,8 +21,13 @@ pub fn find_injection(text: &str) -> Option<&'static str> {
 }
 
 /// Why a unit with these texts is not proposed, or `None`.
-pub(crate) fn quarantine_reason(texts: [&str; 3]) -> Option<String> {
-    texts.into_iter().find_map(find_injection).map(|reason| format!("quarantined: {reason}"))
+pub(crate) fn refusal_reason(texts: [&str; 3]) -> Option<String> {
+    let order = texts.into_iter().find_map(find_injection).map(|reason| format!("quarantined: {reason}"));
+    order.or_else(|| {
+        // No index would take its file, which looks like one that a merge has left.
+        let is_conflict = texts.into_iter().any(|text| conflict_line(text).is_some());
+        is_conflict.then(|| "it has the marks of a conflict in git outside of code".to_owned())
+    })
 }
 
 /// Stands for the code that was cut out of a sentence.

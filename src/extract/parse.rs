@@ -16,7 +16,7 @@ use transcript::redact::redact;
 
 use crate::condense::{Condensed, Part};
 use crate::filter::reject;
-use crate::injection::{find_injection, quarantine_reason};
+use crate::injection::{find_injection, refusal_reason};
 use crate::prompt::{RECORDS_MAX, TOPICS_MAX};
 use crate::{KnownUnit, Topic};
 
@@ -219,7 +219,7 @@ impl Proposal<'_> {
         let description =
             one_line(&clean(self.text("description").unwrap_or_default()), DESCRIPTION_CHARS_MAX);
         let description = if description.is_empty() { format!("{title}.") } else { description };
-        if let Some(reason) = quarantine_reason([title, &description, &body]) {
+        if let Some(reason) = refusal_reason([title, &description, &body]) {
             return Err(reason);
         }
         let (evidence, unknown_lines) = self.evidence();
@@ -568,6 +568,15 @@ mod tests {
         assert!(body.contains("[redacted: GitHub token]"), "{body}");
         let (candidates, _) = one(with("title", json!(format!("A\u{0} title\nwith {key} in it"))));
         assert_eq!(candidates[0].title, "A title with [redacted: GitHub token] in it");
+    }
+
+    #[test]
+    fn a_unit_with_the_marks_of_a_conflict_is_refused_unless_they_are_code() {
+        let marks = "<<<<<<< HEAD\na\n=======\nb\n>>>>>>> topic";
+        let refused = reason(with("body", json!(format!("{BODY}\n\n{marks}"))));
+        assert_eq!(refused, "it has the marks of a conflict in git outside of code");
+        let fenced = with("body", json!(format!("{BODY}\n\n```\n{marks}\n```")));
+        assert_eq!(parse(json!({ "units": [fenced] })).unwrap().candidates.len(), 1);
     }
 
     #[test]
