@@ -9,6 +9,7 @@ use knowledge::UnitId;
 use knowledge::text::one_line;
 use queue::{ShownBy, ShownKind};
 use serde_json::Value;
+use transcript::{OWN_TOOLS, is_own_call};
 
 /// How much of a session before and after a showing is read. Of what came before, the end.
 const BEFORE_BYTES_MAX: usize = 512 << 10;
@@ -185,8 +186,8 @@ impl SessionTexts {
         let text = |name: &str| input.get(name).and_then(Value::as_str);
         let command = text("command").or_else(|| text("cmd"));
         // What nugget was asked and has answered is neither known nor used by that.
-        let is_own = tool.name.ends_with("get_relevant_context")
-            || command.is_some_and(|command| command.trim_start().starts_with("nugget "));
+        // Codex names a tool without its server.
+        let is_own = is_own_call(&tool.name, command) || OWN_TOOLS.contains(&tool.name.as_str());
         if !is_own {
             match command {
                 Some(command) => self.push(at, Source::Command, command),
@@ -273,5 +274,32 @@ fn collect_strings<'v>(value: &'v Value, strings: &mut Vec<&'v str>) {
             fields.for_each(|(_, value)| collect_strings(value, strings));
         }
         _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_tool_of_nuggets_has_answered_is_not_taken_for_known_before() {
+        let texts = |name: &str| {
+            let mut texts = SessionTexts::default();
+            let tool = ShownTool {
+                id: "toolu_1".to_owned(),
+                name: name.to_owned(),
+                input: r#"{"query": "the lane of the importer"}"#.to_owned(),
+                output: Some("> Run `importer-check --lane 3`".to_owned()),
+                is_error: false,
+                output_bytes: None,
+            };
+            texts.add_call(None, &tool);
+            assert_eq!(texts.calls[0].texts, texts.texts.len());
+            texts.texts.len()
+        };
+        for name in OWN_TOOLS {
+            assert_eq!((texts(&format!("mcp__plugin_nugget_nugget__{name}")), texts(name)), (0, 0), "{name}");
+        }
+        assert_eq!(texts("mcp__other__search_notes"), 2);
     }
 }
