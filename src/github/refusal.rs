@@ -164,7 +164,8 @@ impl Refusal {
     /// The wait until the primary limit resets, by the server's clock. One second more, as both clocks are
     /// rounded to seconds.
     fn primary_wait(&self) -> Duration {
-        let seconds = self.reset.map_or(SECONDARY_WAIT.as_secs() as i64, |reset| reset - self.now + 1);
+        let until = |reset: i64| reset.saturating_sub(self.now).saturating_add(1);
+        let seconds = self.reset.map_or(SECONDARY_WAIT.as_secs() as i64, until);
         bounded(u64::try_from(seconds).unwrap_or(0))
     }
 }

@@ -28,7 +28,9 @@ where
     let attempt = || async {
         attempt().await.map_err(|error| match error.retry_after() {
             _ if !error.is_temporary() => backoff::Error::permanent(error),
-            Some(after) if begun.elapsed() + after >= deadline => backoff::Error::permanent(error),
+            Some(after) if after >= deadline.saturating_sub(begun.elapsed()) => {
+                backoff::Error::permanent(error)
+            }
             Some(after) => backoff::Error::retry_after(error, after),
             None => backoff::Error::transient(error),
         })
@@ -36,5 +38,27 @@ where
     match tokio::time::timeout(deadline, backoff::future::retry(policy, attempt)).await {
         Ok(answer) => answer,
         Err(_) => Err(Error::Deadline(deadline)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_pause_beyond_the_deadline_ends_the_attempts_however_long_it_is() {
+        for seconds in [60, u64::MAX] {
+            let refused = || async move {
+                let retry_after = Some(Duration::from_secs(seconds));
+                Err::<(), _>(Error::Status {
+                    status: 429,
+                    kinds: Vec::new(),
+                    message: String::new(),
+                    retry_after,
+                })
+            };
+            let error = retry(Duration::from_secs(60), refused).await.unwrap_err();
+            assert!(matches!(error, Error::Status { status: 429, .. }), "{error:?}");
+        }
     }
 }
