@@ -50,13 +50,13 @@ pub trait ModelBudget: Send + Sync {
     /// When the ledger cannot be used.
     fn release(&self, reservation: i64) -> Result<(), LedgerError>;
 
-    /// The parsed answer to the same question, if an earlier attempt of this capture saved one.
+    /// What came of the same question, if an earlier attempt of this capture saved it.
     ///
     /// # Errors
     /// When the ledger cannot be used.
     fn saved_answer(&self, question: &str) -> Result<Option<Vec<u8>>, LedgerError>;
 
-    /// Saves a parsed answer, so that the next attempt does not pay for it again.
+    /// Saves what came of a question, so that the next attempt does not pay for it again.
     ///
     /// # Errors
     /// When the ledger cannot be used.

@@ -10,6 +10,7 @@ use backoff::{ExponentialBackoff, ExponentialBackoffBuilder};
 use knowledge::Rejected;
 use knowledge::text::one_line;
 use llm::{Tool, Usage};
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use transcript::Conversation;
 use transcript::redact::redact;
@@ -177,20 +178,27 @@ struct PartJob {
     is_half: bool,
 }
 
-/// The result of reading one part.
+/// The result of asking about one part.
 enum PartOutcome {
-    /// `is_new` unless the answer was saved by an earlier attempt.
-    Read {
-        answer: ParsedAnswer,
-        is_new: bool,
-    },
-    TooLarge(String),
-    /// This part cannot be read; the next one may be.
-    Unread(String),
+    /// `is_new` unless it was saved by an earlier attempt.
+    Asked { reading: PartReading, is_new: bool },
     /// No further part can be read.
-    Stop {
-        reason: String,
-        is_over_budget: bool,
+    Stop { reason: String, is_over_budget: bool },
+}
+
+/// What the model made of a part. It is saved whatever it is, as each answer has its price. The names of the fields are
+/// part of the queue's format.
+#[derive(Serialize, Deserialize)]
+#[serde(untagged)]
+enum PartReading {
+    Read(ParsedAnswer),
+    /// Why the part has to be split.
+    TooLarge {
+        too_large: String,
+    },
+    /// Why this part cannot be read; the next one may be.
+    Unread {
+        unread: String,
     },
 }
 
@@ -249,7 +257,7 @@ impl ModelExtractor {
                 return Err(Error::Retry { message, retry_after, source: None });
             }
             match self.read_part(conversation, &condensed, &job.part, (number, count), context).await? {
-                PartOutcome::Read { answer, is_new } => {
+                PartOutcome::Asked { reading: PartReading::Read(answer), is_new } => {
                     is_any_read = true;
                     asked += usize::from(is_new);
                     candidates.extend(answer.candidates);
@@ -259,7 +267,8 @@ impl ModelExtractor {
                         reject(&mut rejected, &title, &reason);
                     }
                 }
-                PartOutcome::TooLarge(reason) => {
+                PartOutcome::Asked { reading: PartReading::TooLarge { too_large: reason }, is_new } => {
+                    asked += usize::from(is_new);
                     let tokens = estimate_tokens(&condensed.text(&job.part));
                     let halves = condensed.split(job.part.clone(), (tokens / 2).min(budget / 2).max(1));
                     if job.is_half || halves.len() < 2 {
@@ -271,7 +280,8 @@ impl ModelExtractor {
                         }
                     }
                 }
-                PartOutcome::Unread(reason) => {
+                PartOutcome::Asked { reading: PartReading::Unread { unread: reason }, is_new } => {
+                    asked += usize::from(is_new);
                     unread_events.extend(condensed.events(&job.part));
                     reasons.push(reason);
                 }
@@ -314,15 +324,32 @@ impl ModelExtractor {
             move |ledger| ledger.saved_answer(&digest)
         });
         if let Some(saved) = saved.await?
-            && let Ok(answer) = serde_json::from_slice(&saved)
+            && let Ok(reading) = serde_json::from_slice(&saved)
         {
-            return Ok(PartOutcome::Read { answer, is_new: false });
+            return Ok(PartOutcome::Asked { reading, is_new: false });
         }
+        let outcome = self.ask_about(&question, condensed, part, context).await?;
+        if let PartOutcome::Asked { reading, .. } = &outcome {
+            let bytes = serde_json::to_vec(reading).map_err(|error| ledger_failed(Box::new(error)))?;
+            with_ledger(context, move |ledger| ledger.save_answer(&digest, &bytes)).await?;
+        }
+        Ok(outcome)
+    }
+
+    /// Asks about a part, and once more if the answer cannot be used.
+    async fn ask_about(
+        &self,
+        question: &Question,
+        condensed: &Condensed<'_>,
+        part: &Part,
+        context: &ExtractionContext,
+    ) -> Result<PartOutcome, Error> {
+        let read = |reading: PartReading| Ok(PartOutcome::Asked { reading, is_new: true });
         let name = self.backend.name();
         let mut problem = String::new();
         for attempt in 0..2 {
-            let repair = (attempt > 0).then(|| repair(&question, &problem));
-            let answer = match self.ask_within_budget(repair.as_ref().unwrap_or(&question), context).await? {
+            let repair = (attempt > 0).then(|| repair(question, &problem));
+            let answer = match self.ask_within_budget(repair.as_ref().unwrap_or(question), context).await? {
                 BudgetedAnswer::Answered(answer) => answer,
                 BudgetedAnswer::OverBudget(reason) => {
                     return Ok(PartOutcome::Stop { reason, is_over_budget: true });
@@ -346,30 +373,28 @@ impl ModelExtractor {
                     return Err(Error::Retry { message, retry_after, source: None });
                 }
                 Err(BackendError::TooLarge(message)) => {
-                    return Ok(PartOutcome::TooLarge(format!("{name}: {message}")));
+                    return read(PartReading::TooLarge { too_large: format!("{name}: {message}") });
                 }
                 Err(BackendError::Refused) => {
-                    return Ok(PartOutcome::Unread(format!("{name}: the model declined to read it")));
+                    let unread = format!("{name}: the model declined to read it");
+                    return read(PartReading::Unread { unread });
                 }
                 Err(BackendError::Permanent(message)) => {
                     let reason = format!("{name}: {message}");
                     return Ok(PartOutcome::Stop { reason, is_over_budget: false });
                 }
             };
-            let answer = match parsed {
-                Ok(answer) => answer,
-                Err(message) => {
-                    problem = message;
-                    continue;
+            match parsed {
+                Ok(answer) => {
+                    self.lock_backoff().reset();
+                    return read(PartReading::Read(answer));
                 }
-            };
-            self.lock_backoff().reset();
-            let bytes = serde_json::to_vec(&answer).map_err(|error| ledger_failed(Box::new(error)))?;
-            with_ledger(context, move |ledger| ledger.save_answer(&digest, &bytes)).await?;
-            return Ok(PartOutcome::Read { answer, is_new: true });
+                Err(message) => problem = message,
+            }
         }
         tracing::warn!(backend = name, problem, "the model's answer cannot be used");
-        Ok(PartOutcome::Unread(format!("{name}: the model's answer cannot be used ({problem})")))
+        let unread = format!("{name}: the model's answer cannot be used ({problem})");
+        read(PartReading::Unread { unread })
     }
 
     /// Reserves the cost of a question, asks it, and settles the cost.

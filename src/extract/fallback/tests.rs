@@ -257,6 +257,26 @@ async fn a_part_with_a_cut_off_answer_is_split_once() {
 }
 
 #[tokio::test]
+async fn a_later_attempt_pays_for_no_answer_again_of_whatever_kind() {
+    let busy = || Err(BackendError::Busy { message: "busy".into(), retry_after: None });
+    let garbage = || Err(BackendError::Malformed("garbage".into()));
+    // The first part is split, the first half of it read and the other one declined; the next part gets no answer that can
+    // be used, and the last one none.
+    let cut_off = Err(BackendError::TooLarge("cut off".into()));
+    let first = [cut_off, units("Close the idle sockets early", 1), Err(BackendError::Refused)];
+    let run = TestRun::new(6, first.into_iter().chain([garbage(), garbage(), busy()]).collect());
+    assert!(matches!(run.extract(Duration::ZERO).await, Err(Error::Retry { .. })));
+    assert_eq!(run.asked(), 6);
+    run.backend.answers.lock().unwrap().push_back(units("Pin every compiler version", 5));
+    let extraction = run.extract(Duration::ZERO).await.unwrap();
+    assert_eq!(run.asked(), 7);
+    let found = titles(&extraction);
+    assert!(found.contains(&"Close the idle sockets early") && found.contains(&"Pin every compiler version"));
+    let note = note(&extraction);
+    assert!(note.contains("declined") && note.contains("garbage"), "{note}");
+}
+
+#[tokio::test]
 async fn the_rules_read_after_a_refusal_or_a_wrong_key() {
     for error in [BackendError::Refused, BackendError::Permanent("401: invalid x-api-key".into())] {
         let run = TestRun::new(1, vec![Err(error.clone())]);
