@@ -284,3 +284,62 @@ fn the_same_import_on_two_machines_is_delivered_by_both() {
     }
     assert_eq!(git(&bare, &["branch", "--list", "nugget/import-*"]).lines().count(), 2);
 }
+
+/// Proposes on one machine to remove its first unit. Returns the branch, which is pushed.
+fn propose_a_removal(sandbox: &Sandbox) -> String {
+    let listed = sandbox.json(["list", "--json"]);
+    let known = captures(sandbox).len();
+    sandbox.ok(["rm", listed["units"][0]["id"].as_str().unwrap()]);
+    let newest = || captures(sandbox).into_iter().max_by_key(|capture| capture["id"].as_i64()).unwrap();
+    wait_until("the removal is pushed", || {
+        captures(sandbox).len() > known
+            && newest()["state"] == "done"
+            && newest()["pushed"] == newest()["commit"]
+    });
+    newest()["branch"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn what_the_other_machine_has_rejected_is_not_pushed_back() {
+    let (bare, [first, second]) = two_clones_of_a_folder();
+    session(&first, "11111111-aaaa", "flywheel");
+    first.ok(["review", "merge", "--all"]);
+    let edits = |folder: &std::path::Path| git(folder, &["branch", "--list", "nugget/edit-*"]);
+
+    // The second machine no longer sees that the branch was at the remote.
+    propose_a_removal(&first);
+    assert_eq!(second.json(["sync", "--json"])["remote"]["taken_over"], 1);
+    first.ok(["review", "reject", "--all"]);
+    second.git(&["fetch", "--quiet", "--prune"]);
+    session(&second, "22222222-bbbb", "flywheel");
+    assert_eq!(edits(&bare), "");
+    second.ok(["sync"]);
+    assert_eq!(edits(&second.brain()), "");
+
+    // Nor does it remember that it has taken it over.
+    propose_a_removal(&first);
+    assert_eq!(second.json(["sync", "--json"])["remote"]["taken_over"], 1);
+    wait_until("the worker has exited", || !queue::is_held(&second.state().join("drain.lock")));
+    std::fs::remove_dir_all(second.path().join("state")).unwrap();
+    second.ok(["sync"]);
+    first.ok(["review", "reject", "--all"]);
+    second.git(&["fetch", "--quiet", "--prune"]);
+    session(&second, "33333333-cccc", "flywheel");
+    assert_eq!(edits(&bare), "");
+    second.ok(["sync"]);
+    assert_eq!(edits(&second.brain()), "");
+
+    // What a person has added to it stays, and is nobody's to push.
+    let branch = propose_a_removal(&first);
+    second.ok(["sync"]);
+    second.git(&["checkout", "--quiet", &branch]);
+    second.git(&["commit", "--quiet", "--allow-empty", "-m", "a thought"]);
+    second.git(&["checkout", "--quiet", "main"]);
+    let added = second.git(&["rev-parse", &branch]);
+    second.ok(["sync"]);
+    first.ok(["review", "reject", "--all"]);
+    second.ok(["sync"]);
+    second.ok(["sync"]);
+    session(&second, "44444444-dddd", "flywheel");
+    assert_eq!((edits(&bare).as_str(), second.git(&["rev-parse", &branch])), ("", added));
+}
