@@ -343,3 +343,35 @@ fn what_the_other_machine_has_rejected_is_not_pushed_back() {
     session(&second, "44444444-dddd", "flywheel");
     assert_eq!((edits(&bare).as_str(), second.git(&["rev-parse", &branch])), ("", added));
 }
+
+/// Lets a machine run a shell script, which may `exit`, before each command of git.
+fn before_git(sandbox: &mut Sandbox, script: &str) {
+    use std::os::unix::fs::PermissionsExt as _;
+    let folder = sandbox.path().join("programs");
+    std::fs::create_dir(&folder).unwrap();
+    let path = std::env::var("PATH").unwrap();
+    let program = folder.join("git");
+    std::fs::write(&program, format!("#!/bin/sh\nPATH='{path}'\n{script}\nexec git \"$@\"\n")).unwrap();
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+    sandbox.variables.push(("PATH".to_owned(), format!("{}:{path}", folder.display())));
+}
+
+#[test]
+fn a_push_of_a_colleague_between_fetch_and_push_stops_no_merge() {
+    let (bare, [mut first, second]) = two_clones_of_a_folder();
+    session(&first, "11111111-aaaa", "flywheel");
+    session(&first, "22222222-bbbb", "rust_pool");
+    assert_eq!(git(&bare, &["branch", "--list", "nugget/*"]).lines().count(), 2);
+    std::fs::write(second.brain().join("colleague.md"), "Mine.\n").unwrap();
+    second.git(&["add", "."]);
+    second.git(&["commit", "--quiet", "-m", "a colleague's"]);
+    let other = second.brain().display().to_string();
+    before_git(
+        &mut first,
+        &format!("case \" $* \" in *' push '*) git -C '{other}' push --quiet origin main;; esac"),
+    );
+    first.ok(["review", "merge", "--all"]);
+    assert_eq!(waiting_titles(&first), Vec::<String>::new());
+    assert_eq!(git(&bare, &["show", "main:colleague.md"]), "Mine.\n");
+    assert_eq!(git(&bare, &["rev-parse", "main"]), first.git(&["rev-parse", "main"]));
+}
