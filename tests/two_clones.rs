@@ -375,3 +375,19 @@ fn a_push_of_a_colleague_between_fetch_and_push_stops_no_merge() {
     assert_eq!(git(&bare, &["show", "main:colleague.md"]), "Mine.\n");
     assert_eq!(git(&bare, &["rev-parse", "main"]), first.git(&["rev-parse", "main"]));
 }
+
+#[test]
+fn a_list_of_branches_that_is_cut_short_deletes_nothing() {
+    let (_, [first, mut second]) = two_clones_of_a_folder();
+    session(&first, "11111111-aaaa", "flywheel");
+    second.ok(["sync"]);
+    let proposed = waiting_titles(&second);
+    assert_ne!(proposed, Vec::<String>::new());
+    let before = second.git(&["for-each-ref"]);
+    // As if nothing was read of the list before git had ended.
+    before_git(&mut second, "case \" $* \" in *' ls-remote '*) sleep 5 2>/dev/null & exit 0;; esac");
+    let output = second.run(["sync"]);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && stderr.contains("not read to its end"), "{stderr}");
+    assert_eq!((second.git(&["for-each-ref"]), waiting_titles(&second)), (before, proposed));
+}
