@@ -391,3 +391,24 @@ fn a_list_of_branches_that_is_cut_short_deletes_nothing() {
     assert!(!output.status.success() && stderr.contains("not read to its end"), "{stderr}");
     assert_eq!((second.git(&["for-each-ref"]), waiting_titles(&second)), (before, proposed));
 }
+
+#[test]
+fn a_partial_clone_has_all_that_waits_for_review() {
+    let (bare, [first, second]) = two_clones_of_a_folder();
+    git(&bare, &["config", "uploadpack.allowFilter", "true"]);
+    session(&first, "11111111-aaaa", "flywheel");
+    std::fs::remove_dir_all(second.brain()).unwrap();
+    let url = format!("file://{}", bare.display());
+    git(second.path(), &["clone", "--quiet", "--filter=blob:none", &url, "brain"]);
+    assert_eq!(second.git(&["config", "remote.origin.promisor"]), "true\n");
+    let synced = second.json(["sync", "--json"]);
+    assert_eq!(synced["remote"]["trouble"], Value::Null, "{synced}");
+    assert_eq!(waiting_titles(&second), waiting_titles(&first));
+    second.ok(["review", "merge", "--all"]);
+    // Also of what git itself has fetched since.
+    first.ok(["sync"]);
+    session(&first, "22222222-bbbb", "rust_pool");
+    second.git(&["fetch", "--quiet"]);
+    second.ok(["sync"]);
+    assert_eq!(waiting_titles(&second), waiting_titles(&first));
+}

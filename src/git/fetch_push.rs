@@ -90,6 +90,7 @@ impl Repository {
             let git = self.git()?;
             let is_complete = remote_state.branches.iter().all(|(_, id)| git.has_object(*id));
             if is_complete || attempts == 2 {
+                operation.download_promised(&git, &remote_state)?;
                 return self.record_fetched(&git, session, &known, &remote_state);
             }
             attempts += 1;
@@ -375,6 +376,27 @@ impl<'a> Operation<'a> {
     /// missing. Its configuration forbids the rest: see [`crate::command`].
     fn download(&self, references: String) -> Result<(), Error> {
         self.run(FETCH, references)?.ok().map(drop)
+    }
+
+    /// Downloads what a partial clone lacks of the branches and their history. git would fetch each object when it reads
+    /// it; gix only says that it is missing.
+    fn download_promised(&self, git: &gix::Repository, remote_state: &RemoteState) -> Result<(), Error> {
+        let setting = format!("remote.{}.promisor", self.session.remote.name);
+        if git.config_snapshot().boolean(setting.as_str()) != Some(true) {
+            return Ok(());
+        }
+        let tips = remote_state.branches.values().filter(|id| git.has_object(**id));
+        let tips = tips.map(|id| format!("{id}\n")).collect();
+        let list = ["rev-list", "--objects", "--quiet", "--missing=print", "--stdin"];
+        let listed = self.run(&list, tips)?.whole()?;
+        let missing = listed.lines().filter_map(|line| line.strip_prefix(b"?")?.to_str().ok());
+        let missing: String = missing.map(|id| format!("{id}\n")).collect();
+        if missing.is_empty() {
+            return Ok(());
+        }
+        // Otherwise git tells the remote which commits are here, and that leaves out their files.
+        let negotiation = ["-c", "fetch.negotiationAlgorithm=noop"];
+        self.run(&[&negotiation, FETCH].concat(), missing)?.ok().map(drop)
     }
 }
 
