@@ -36,15 +36,20 @@ pub(crate) async fn follow_all(
     }
     let before = TakenOver::read(queue)?;
     let mut after = TakenOver::default();
-    for (name, TakenOverBranch { commit, .. }) in &before.0 {
-        match keep_up(repository, queue, access, name, commit).await {
-            Ok(Some(commit)) => drop(after.0.insert(name.clone(), describe(repository, name, commit)?)),
-            Ok(None) => {}
+    for (name, at) in &before.0 {
+        if queue.capture_of_branch(name)?.is_some() {
+            continue;
+        }
+        let kept = keep_up(repository, queue, access, name, &at.commit).await.unwrap_or_else(|failure| {
             // The next sync tries again.
-            Err(failure) => {
-                tracing::warn!(branch = name, error = failure.message, "failed to follow a branch");
-                after.0.extend(before.0.get_key_value(name).map(|(name, at)| (name.clone(), at.clone())));
-            }
+            tracing::warn!(branch = name, error = failure.message, "failed to follow a branch");
+            None
+        });
+        if let Some(commit) = kept {
+            after.0.insert(name.clone(), describe(repository, name, commit)?);
+        } else if repository.tip(name)?.is_some() {
+            // As long as it is here, so that it is not taken for one that this machine has yet to deliver.
+            after.0.insert(name.clone(), at.clone());
         }
     }
     let decided = Decided::read(queue)?;
@@ -52,7 +57,10 @@ pub(crate) async fn follow_all(
     let merged = repository.merged_among(there.iter().map(|(_, commit)| *commit), None)?;
     let mut new = Vec::new();
     for (name, commit) in there {
-        let is_known = repository.tip(&name)?.is_some()
+        // One that is here as it is there, and not in the queue, is no less another machine's: a person has checked it out,
+        // or the queue was lost.
+        let is_known = after.0.contains_key(&name)
+            || repository.tip(&name)?.is_some_and(|local| local != commit)
             || decided.has(&name)
             || queue.capture_of_branch(&name)?.is_some();
         if !is_known && !merged.contains(&commit) {
@@ -89,8 +97,8 @@ fn describe(repository: &Repository, name: &str, commit: CommitId) -> Result<Tak
     Ok(TakenOverBranch { commit: commit.to_string(), units })
 }
 
-/// Brings a branch that was taken over to what has become of it. Returns its commit; `None` if it is this machine's no
-/// longer to look after: it is gone, or a person has added to it here.
+/// Brings a branch that was taken over to what has become of it. Returns its commit if it is as it is at the remote. Gone
+/// there, it is deleted here, unless a person has added to it.
 async fn keep_up(
     repository: &Repository,
     queue: &dyn Ledger,
@@ -125,7 +133,9 @@ async fn keep_up(
     {
         return Ok(None);
     }
-    repository.tip(name).map_err(Failure::from)
+    // With commits of a person's here it is not what was taken over any more.
+    let remote = repository.remote_tip(name)?;
+    Ok(repository.tip(name)?.filter(|local| Some(*local) == remote))
 }
 
 /// Deletes a local branch, unless it is checked out or has moved.

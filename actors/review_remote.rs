@@ -280,6 +280,11 @@ impl<'a> ReviewRemote<'a> {
                     } => {
                         self.offline = Some(error_chain(&error));
                     }
+                    // Somebody has pushed meanwhile: what was merged is to be built on that.
+                    git::Error::Remote { failure: RemoteFailure::Stale, .. } => {
+                        self.fetch()?;
+                        return Ok(Err(NotMerged::Moved));
+                    }
                     git::Error::Remote { failure, .. } => {
                         let is_protected = *failure == RemoteFailure::DefaultProtected;
                         return Ok(Err(NotMerged::RemoteRefused { why: error_chain(&error), is_protected }));

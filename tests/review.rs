@@ -371,6 +371,25 @@ fn what_is_captured_again_after_it_was_removed_waits_for_review() {
 }
 
 #[test]
+fn the_branch_of_a_forgotten_edit_is_not_queued_again() {
+    let sandbox = with_inbox();
+    sandbox.ok(["review", "merge", "--all"]);
+    let list = sandbox.json(["list", "--json"]);
+    sandbox.ok(["rm", list["units"][0]["id"].as_str().unwrap()]);
+    let edits = || {
+        let captures = sandbox.json(["status", "--json"])["captures"].as_array().unwrap().clone();
+        captures.into_iter().filter(|capture| capture["origin"] == "edit").collect::<Vec<_>>()
+    };
+    let [edit] = &edits()[..] else { panic!("{:?}", edits()) };
+    sandbox.ok(["forget-capture", &edit["id"].to_string()]);
+    sandbox.capture(&fixture("transcripts/synthetic/rust_pool.jsonl"));
+    assert_eq!(edits(), Vec::<Value>::new());
+    // It waits all the same: only its record is forgotten.
+    assert!(branches(&sandbox.brain()).contains(edit["branch"].as_str().unwrap()));
+    assert!(items(&sandbox).iter().any(|item| item["branch"] == edit["branch"]));
+}
+
+#[test]
 fn a_branch_of_which_all_is_rejected_goes() {
     let sandbox = with_inbox();
     let main = sandbox.git(&["rev-parse", "main"]);

@@ -712,6 +712,22 @@ fn a_shallow_clone_fetches_and_pushes() {
 }
 
 #[test]
+fn branches_that_are_too_many_to_fetch_are_not_taken_for_deleted() {
+    let world = World::new(false);
+    let main = world.remote_revision("main");
+    let line = |n: usize| format!("{main} refs/heads/nugget/n-{n:05}\n");
+    let count = 10_010;
+    let packed: String = (0..count).map(line).collect();
+    let header = "# pack-refs with: peeled fully-peeled sorted \n";
+    std::fs::write(world.remote().join("packed-refs"), format!("{header}{packed}")).unwrap();
+    world.clone("b");
+    let b = world.brain("b");
+    b.fetch().unwrap();
+    let tracked = git(b.root(), &["for-each-ref", "--format=%(refname)", "refs/remotes/origin/nugget"]);
+    assert_eq!(tracked.lines().count(), count);
+}
+
+#[test]
 fn branch_names_are_data_not_options() {
     let world = World::new(false);
     let a = world.brain("a");

@@ -284,3 +284,131 @@ fn the_same_import_on_two_machines_is_delivered_by_both() {
     }
     assert_eq!(git(&bare, &["branch", "--list", "nugget/import-*"]).lines().count(), 2);
 }
+
+/// Proposes on one machine to remove its first unit. Returns the branch, which is pushed.
+fn propose_a_removal(sandbox: &Sandbox) -> String {
+    let listed = sandbox.json(["list", "--json"]);
+    let known = captures(sandbox).len();
+    sandbox.ok(["rm", listed["units"][0]["id"].as_str().unwrap()]);
+    let newest = || captures(sandbox).into_iter().max_by_key(|capture| capture["id"].as_i64()).unwrap();
+    wait_until("the removal is pushed", || {
+        captures(sandbox).len() > known
+            && newest()["state"] == "done"
+            && newest()["pushed"] == newest()["commit"]
+    });
+    newest()["branch"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn what_the_other_machine_has_rejected_is_not_pushed_back() {
+    let (bare, [first, second]) = two_clones_of_a_folder();
+    session(&first, "11111111-aaaa", "flywheel");
+    first.ok(["review", "merge", "--all"]);
+    let edits = |folder: &std::path::Path| git(folder, &["branch", "--list", "nugget/edit-*"]);
+
+    // The second machine no longer sees that the branch was at the remote.
+    propose_a_removal(&first);
+    assert_eq!(second.json(["sync", "--json"])["remote"]["taken_over"], 1);
+    first.ok(["review", "reject", "--all"]);
+    second.git(&["fetch", "--quiet", "--prune"]);
+    session(&second, "22222222-bbbb", "flywheel");
+    assert_eq!(edits(&bare), "");
+    second.ok(["sync"]);
+    assert_eq!(edits(&second.brain()), "");
+
+    // Nor does it remember that it has taken it over.
+    propose_a_removal(&first);
+    assert_eq!(second.json(["sync", "--json"])["remote"]["taken_over"], 1);
+    wait_until("the worker has exited", || !queue::is_held(&second.state().join("drain.lock")));
+    std::fs::remove_dir_all(second.path().join("state")).unwrap();
+    second.ok(["sync"]);
+    first.ok(["review", "reject", "--all"]);
+    second.git(&["fetch", "--quiet", "--prune"]);
+    session(&second, "33333333-cccc", "flywheel");
+    assert_eq!(edits(&bare), "");
+    second.ok(["sync"]);
+    assert_eq!(edits(&second.brain()), "");
+
+    // What a person has added to it stays, and is nobody's to push.
+    let branch = propose_a_removal(&first);
+    second.ok(["sync"]);
+    second.git(&["checkout", "--quiet", &branch]);
+    second.git(&["commit", "--quiet", "--allow-empty", "-m", "a thought"]);
+    second.git(&["checkout", "--quiet", "main"]);
+    let added = second.git(&["rev-parse", &branch]);
+    second.ok(["sync"]);
+    first.ok(["review", "reject", "--all"]);
+    second.ok(["sync"]);
+    second.ok(["sync"]);
+    session(&second, "44444444-dddd", "flywheel");
+    assert_eq!((edits(&bare).as_str(), second.git(&["rev-parse", &branch])), ("", added));
+}
+
+/// Lets a machine run a shell script, which may `exit`, before each command of git.
+fn before_git(sandbox: &mut Sandbox, script: &str) {
+    use std::os::unix::fs::PermissionsExt as _;
+    let folder = sandbox.path().join("programs");
+    std::fs::create_dir(&folder).unwrap();
+    let path = std::env::var("PATH").unwrap();
+    let program = folder.join("git");
+    std::fs::write(&program, format!("#!/bin/sh\nPATH='{path}'\n{script}\nexec git \"$@\"\n")).unwrap();
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+    sandbox.variables.push(("PATH".to_owned(), format!("{}:{path}", folder.display())));
+}
+
+#[test]
+fn a_push_of_a_colleague_between_fetch_and_push_stops_no_merge() {
+    let (bare, [mut first, second]) = two_clones_of_a_folder();
+    session(&first, "11111111-aaaa", "flywheel");
+    session(&first, "22222222-bbbb", "rust_pool");
+    assert_eq!(git(&bare, &["branch", "--list", "nugget/*"]).lines().count(), 2);
+    std::fs::write(second.brain().join("colleague.md"), "Mine.\n").unwrap();
+    second.git(&["add", "."]);
+    second.git(&["commit", "--quiet", "-m", "a colleague's"]);
+    let other = second.brain().display().to_string();
+    before_git(
+        &mut first,
+        &format!("case \" $* \" in *' push '*) git -C '{other}' push --quiet origin main;; esac"),
+    );
+    first.ok(["review", "merge", "--all"]);
+    assert_eq!(waiting_titles(&first), Vec::<String>::new());
+    assert_eq!(git(&bare, &["show", "main:colleague.md"]), "Mine.\n");
+    assert_eq!(git(&bare, &["rev-parse", "main"]), first.git(&["rev-parse", "main"]));
+}
+
+#[test]
+fn a_list_of_branches_that_is_cut_short_deletes_nothing() {
+    let (_, [first, mut second]) = two_clones_of_a_folder();
+    session(&first, "11111111-aaaa", "flywheel");
+    second.ok(["sync"]);
+    let proposed = waiting_titles(&second);
+    assert_ne!(proposed, Vec::<String>::new());
+    let before = second.git(&["for-each-ref"]);
+    // As if nothing was read of the list before git had ended.
+    before_git(&mut second, "case \" $* \" in *' ls-remote '*) sleep 5 2>/dev/null & exit 0;; esac");
+    let output = second.run(["sync"]);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && stderr.contains("not read to its end"), "{stderr}");
+    assert_eq!((second.git(&["for-each-ref"]), waiting_titles(&second)), (before, proposed));
+}
+
+#[test]
+fn a_partial_clone_has_all_that_waits_for_review() {
+    let (bare, [first, second]) = two_clones_of_a_folder();
+    git(&bare, &["config", "uploadpack.allowFilter", "true"]);
+    session(&first, "11111111-aaaa", "flywheel");
+    std::fs::remove_dir_all(second.brain()).unwrap();
+    let url = format!("file://{}", bare.display());
+    git(second.path(), &["clone", "--quiet", "--filter=blob:none", &url, "brain"]);
+    assert_eq!(second.git(&["config", "remote.origin.promisor"]), "true\n");
+    let synced = second.json(["sync", "--json"]);
+    assert_eq!(synced["remote"]["trouble"], Value::Null, "{synced}");
+    assert_eq!(waiting_titles(&second), waiting_titles(&first));
+    second.ok(["review", "merge", "--all"]);
+    // Also of what git itself has fetched since.
+    first.ok(["sync"]);
+    session(&first, "22222222-bbbb", "rust_pool");
+    second.git(&["fetch", "--quiet"]);
+    second.ok(["sync"]);
+    assert_eq!(waiting_titles(&second), waiting_titles(&first));
+}

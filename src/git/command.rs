@@ -103,6 +103,7 @@ pub(crate) struct GitCommand {
 pub(crate) struct Output {
     pub is_success: bool,
     pub stdout: Vec<u8>,
+    is_stdout_complete: bool,
     /// The standard error, from which the secrets are not yet removed.
     stderr: String,
     secrets: Vec<String>,
@@ -181,10 +182,11 @@ impl GitCommand {
             self.command.env(format!("GIT_CONFIG_VALUE_{n}"), value);
         }
         let ended = system::process::run(&mut self.command, self.input, until);
-        let system::process::Output { succeeded, stdout, stderr } =
+        let system::process::Output { succeeded, stdout, is_stdout_complete, stderr } =
             ended.map_err(|source| Error::NoGit { source })?;
         let stderr = String::from_utf8_lossy(&stderr).into_owned();
-        let output = Output { is_success: succeeded == Some(true), stdout, stderr, secrets: self.secrets };
+        let is_success = succeeded == Some(true);
+        let output = Output { is_success, stdout, is_stdout_complete, stderr, secrets: self.secrets };
         match succeeded {
             Some(_) => Ok(output),
             None => Err(Error::Remote { failure: RemoteFailure::TooLate, message: output.message() }),
@@ -196,6 +198,16 @@ impl Output {
     /// The standard output, or the error if git failed.
     pub(crate) fn ok(self) -> Result<Vec<u8>, Error> {
         if self.is_success { Ok(self.stdout) } else { Err(self.failure()) }
+    }
+
+    /// The standard output, or the error if git failed or not all of it was read: a list of which a part is missing looks
+    /// like one from which something was deleted.
+    pub(crate) fn whole(self) -> Result<Vec<u8>, Error> {
+        if self.is_success && !self.is_stdout_complete {
+            let message = "git's answer was not read to its end".to_owned();
+            return Err(Error::Remote { failure: RemoteFailure::TooLate, message });
+        }
+        self.ok()
     }
 
     pub(crate) fn failure(&self) -> Error {

@@ -3,7 +3,7 @@
 //! Nothing here changes what the user works with. git downloads objects and writes no references: nugget writes
 //! the remote-tracking ones itself, under locks that it recognises after a kill.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant, SystemTime};
 
 use gix::ObjectId;
@@ -48,6 +48,10 @@ const LOCK_WAIT_MAX: Duration = Duration::from_secs(10);
 /// of the remote, and GitHub keeps one for each pull request.
 const DEFAULT_BRANCH_INTERVAL: Duration = Duration::from_secs(3600);
 
+/// Downloads what the standard input names, one a line.
+const FETCH: &[&str] =
+    &["fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--refmap=", "--stdin", REMOTE_NAME];
+
 /// How many of nugget's branches are fetched at most; a remote may have any number.
 const BRANCHES_MAX: usize = 10_000;
 
@@ -86,6 +90,7 @@ impl Repository {
             let git = self.git()?;
             let is_complete = remote_state.branches.iter().all(|(_, id)| git.has_object(*id));
             if is_complete || attempts == 2 {
+                operation.download_promised(&git, &remote_state)?;
                 return self.record_fetched(&git, session, &known, &remote_state);
             }
             attempts += 1;
@@ -219,7 +224,9 @@ impl Repository {
         };
 
         let gone = known.tips.iter().filter(|(name, _)| {
-            name.starts_with(BRANCH_PREFIX) && !remote_state.branches.contains_key(*name)
+            name.starts_with(BRANCH_PREFIX)
+                && !remote_state.branches.contains_key(*name)
+                && !remote_state.left_out.contains(*name)
         });
         let gone: Vec<_> = gone.collect();
         let news: Vec<_> = remote_state
@@ -315,7 +322,7 @@ impl<'a> Operation<'a> {
 
     /// All branches of the remote with a valid name, by short name.
     fn list_heads(&self) -> Result<BTreeMap<String, ObjectId>, Error> {
-        let printed = self.run(&["ls-remote", "--heads", REMOTE_NAME], String::new())?.ok()?;
+        let printed = self.run(&["ls-remote", "--heads", REMOTE_NAME], String::new())?.whole()?;
         let branch = |line: &[u8]| {
             let (id, name) = line.to_str().ok()?.split_once('\t')?;
             let short = name.strip_prefix("refs/heads/").filter(|short| is_valid_name(short))?;
@@ -339,20 +346,25 @@ impl<'a> Operation<'a> {
             default = candidates.into_iter().flatten().find(is_one).map(str::to_owned);
         }
         branches.retain(|name, _| name.starts_with(BRANCH_PREFIX) || Some(name) == default.as_ref());
+        let mut left_out = BTreeSet::new();
         if branches.len() > BRANCHES_MAX {
             tracing::warn!(branches = branches.len(), "the remote has too many branches; some are left out");
             let mut left = BRANCHES_MAX;
             branches.retain(|name, _| {
                 left = left.saturating_sub(1);
-                left > 0 || Some(name) == default.as_ref()
+                let is_kept = left > 0 || Some(name) == default.as_ref();
+                if !is_kept {
+                    left_out.insert(name.clone());
+                }
+                is_kept
             });
         }
-        Ok(RemoteState { default, branches, asked })
+        Ok(RemoteState { default, branches, left_out, asked })
     }
 
     /// Asks the remote for the branch that its `HEAD` names.
     fn query_head(&self) -> Result<Option<String>, Error> {
-        let printed = self.run(&["ls-remote", "--symref", REMOTE_NAME, "HEAD"], String::new())?.ok()?;
+        let printed = self.run(&["ls-remote", "--symref", REMOTE_NAME, "HEAD"], String::new())?.whole()?;
         let name = printed.lines().find_map(|line| {
             let (target, name) = line.to_str().ok()?.strip_prefix("ref: ")?.split_once('\t')?;
             (name == "HEAD").then(|| target.strip_prefix("refs/heads/")).flatten()
@@ -363,9 +375,28 @@ impl<'a> Operation<'a> {
     /// Downloads references, one a line, without creating any here. git connects to the remote only if an object is
     /// missing. Its configuration forbids the rest: see [`crate::command`].
     fn download(&self, references: String) -> Result<(), Error> {
-        let arguments =
-            ["fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--refmap=", "--stdin", REMOTE_NAME];
-        self.run(&arguments, references)?.ok().map(drop)
+        self.run(FETCH, references)?.ok().map(drop)
+    }
+
+    /// Downloads what a partial clone lacks of the branches and their history. git would fetch each object when it reads
+    /// it; gix only says that it is missing.
+    fn download_promised(&self, git: &gix::Repository, remote_state: &RemoteState) -> Result<(), Error> {
+        let setting = format!("remote.{}.promisor", self.session.remote.name);
+        if git.config_snapshot().boolean(setting.as_str()) != Some(true) {
+            return Ok(());
+        }
+        let tips = remote_state.branches.values().filter(|id| git.has_object(**id));
+        let tips = tips.map(|id| format!("{id}\n")).collect();
+        let list = ["rev-list", "--objects", "--quiet", "--missing=print", "--stdin"];
+        let listed = self.run(&list, tips)?.whole()?;
+        let missing = listed.lines().filter_map(|line| line.strip_prefix(b"?")?.to_str().ok());
+        let missing: String = missing.map(|id| format!("{id}\n")).collect();
+        if missing.is_empty() {
+            return Ok(());
+        }
+        // Otherwise git tells the remote which commits are here, and that leaves out their files.
+        let negotiation = ["-c", "fetch.negotiationAlgorithm=noop"];
+        self.run(&[&negotiation, FETCH].concat(), missing)?.ok().map(drop)
     }
 }
 
@@ -409,6 +440,8 @@ struct RemoteState {
     default: Option<String>,
     /// The default branch and nugget's.
     branches: BTreeMap<String, ObjectId>,
+    /// Those of nugget's that are too many.
+    left_out: BTreeSet<String>,
     /// Whether the remote was asked for its default branch.
     asked: bool,
 }

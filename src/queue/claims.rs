@@ -25,6 +25,8 @@ pub(crate) const RETRY_SPAN_MS: i64 = 2 * RETRY_MAX.as_millis() as i64;
 
 /// The report that a forgotten capture leaves for each of its units: this, then the unit's id.
 const FORGOTTEN_REPORT: &str = "forgotten/";
+/// The report with the commit at which a branch is left as it is: this, then the branch.
+const LEFT_REPORT: &str = "left/";
 const LINE_OWNER: &str = "SELECT 1 FROM lines WHERE uuid = ?1 AND capture_id <> ?2";
 const NAME_OWNER: &str = "SELECT 1 FROM names WHERE name = ?1 AND capture_id <> ?2";
 
@@ -337,7 +339,8 @@ impl Queue {
     }
 
     /// Deletes a capture's record, also from the write-ahead log. Its lines become free: the session can be captured
-    /// again. Of the units that it has proposed only [when it was forgotten](Self::forgotten) is kept.
+    /// again. Kept is only [when it was forgotten](Self::forgotten), for each unit that it has proposed, and the commit of
+    /// its branch, which is [not queued again](Self::left_at).
     ///
     /// # Errors
     /// [`Error::Unknown`] when there is no such capture.
@@ -348,6 +351,11 @@ impl Queue {
                      SELECT DISTINCT ?2 || unit, ?3, ?4, session_id
                      FROM evidence JOIN captures ON captures.id = capture_id WHERE capture_id = ?1",
                 params![id, FORGOTTEN_REPORT, std::process::id(), now.as_millisecond()],
+            )?;
+            transaction.execute(
+                "INSERT OR REPLACE INTO reports
+                     SELECT ?2 || branch, ?3, ?4, commit_id FROM captures WHERE id = ?1 AND commit_id IS NOT NULL",
+                params![id, LEFT_REPORT, std::process::id(), now.as_millisecond()],
             )?;
             match transaction.execute("DELETE FROM captures WHERE id = ?1", [id])? {
                 0 => Err(Error::Unknown { id }),
@@ -369,6 +377,22 @@ impl Queue {
         })?;
         self.checkpoint()?;
         Ok(forgotten)
+    }
+
+    /// Records that a branch at this commit, of which the queue knows nothing, is not to be queued.
+    ///
+    /// # Errors
+    /// When the queue cannot be written.
+    pub fn leave(&self, branch: &str, commit: &str, now: Timestamp) -> Result<(), Error> {
+        self.report(&format!("{LEFT_REPORT}{branch}"), commit, now)
+    }
+
+    /// The commit at which a branch is not to be queued: its capture was forgotten, or it was [left](Self::leave).
+    ///
+    /// # Errors
+    /// When the queue cannot be read.
+    pub fn left_at(&self, branch: &str) -> Result<Option<String>, Error> {
+        Ok(self.last_report(&format!("{LEFT_REPORT}{branch}"))?.map(|(_, _, commit)| commit))
     }
 
     /// When the last record of a session that a unit comes from was deleted, and which session it was.

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::{Read, Seek as _, Write as _};
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal};
@@ -28,6 +28,8 @@ pub struct Output {
     pub succeeded: Option<bool>,
     /// What it printed.
     pub stdout: Vec<u8>,
+    /// Whether that is all of it: not if it printed too much, or something kept the pipe open after its end.
+    pub is_stdout_complete: bool,
     /// What it printed as errors.
     pub stderr: Vec<u8>,
 }
@@ -61,7 +63,10 @@ pub fn run(command: &mut Command, input: Vec<u8>, until: Instant) -> std::io::Re
     if succeeded.is_none() {
         kill(&mut child);
     }
-    Ok(Output { succeeded, stderr: collect(&stderr), stdout: collect(&stdout) })
+    let (stderr, _) = collect(&stderr);
+    let (stdout, has_ended) = collect(&stdout);
+    let is_stdout_complete = has_ended && stdout.len() < STDOUT_BYTES_MAX;
+    Ok(Output { succeeded, stdout, is_stdout_complete, stderr })
 }
 
 /// Reads a pipe to its end in a thread, as the program stops when it is full. Keeps at most `bytes_max` bytes.
@@ -81,13 +86,16 @@ fn reader(pipe: Option<impl Read + Send + 'static>, bytes_max: usize) -> Receive
     receiver
 }
 
-fn collect(pieces: &Receiver<Vec<u8>>) -> Vec<u8> {
+/// What was read, and whether the pipe has ended.
+fn collect(pieces: &Receiver<Vec<u8>>) -> (Vec<u8>, bool) {
     let mut bytes = Vec::new();
     let until = Instant::now() + OUTPUT_WAIT_MAX;
-    while let Ok(piece) = pieces.recv_timeout(until.saturating_duration_since(Instant::now())) {
-        bytes.extend(piece);
+    loop {
+        match pieces.recv_timeout(until.saturating_duration_since(Instant::now())) {
+            Ok(piece) => bytes.extend(piece),
+            Err(error) => return (bytes, error == RecvTimeoutError::Disconnected),
+        }
     }
-    bytes
 }
 
 /// Whether the child succeeded; `None` after the time limit. Polls, as the standard library cannot wait for a
@@ -235,6 +243,20 @@ mod tests {
         // Its copy of the pipe is closed when the helper has ended.
         assert_eq!(stdout.read_to_end(&mut Vec::new()).unwrap(), 0);
         assert!(!is_running(leader.id()));
+    }
+
+    #[test]
+    fn it_is_known_whether_the_output_is_complete() {
+        let is_complete = |script: &str| {
+            let until = Instant::now() + Duration::from_secs(60);
+            let output = run(Command::new("sh").args(["-c", script]), Vec::new(), until).unwrap();
+            assert_eq!(output.succeeded, Some(true), "{script}");
+            output.is_stdout_complete
+        };
+        assert!(is_complete("echo all; sleep 5 >/dev/null 2>&1 &") && is_complete(":"));
+        // Another process has the pipe, and could still write to it.
+        assert!(!is_complete("echo part; sleep 5 2>/dev/null &"));
+        assert!(!is_complete(&format!("head -c {} /dev/zero", STDOUT_BYTES_MAX + 1)));
     }
 
     #[test]
