@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use archive::{Archive, Memory, Project};
+use embed::Tokenizer;
 use git::{ContentState, ReviewSnapshot};
 use index::{Catalog, Filter, Index, Snapshot, UnitRecord};
 use jiff::Timestamp;
@@ -230,8 +231,17 @@ impl Retrieval {
         }
     }
 
+    fn tokenizer(&self, snapshot: &Snapshot) -> Result<&Tokenizer, String> {
+        let found = match snapshot.model() {
+            Some(_) => self.model.counter(),
+            // An index that cannot be built must not look like a brain without an answer.
+            None => self.model.tokenizer(),
+        };
+        found.map_err(|error| error_chain(&error))
+    }
+
     fn find_words(&self, snapshot: &Snapshot, query: &Query) -> Result<WordSearch, String> {
-        let tokenizer = self.model.counter().map_err(|error| error_chain(&error))?;
+        let tokenizer = self.tokenizer(snapshot)?;
         retrieve::search_words(snapshot, query, tokenizer).map_err(|error| error_chain(&error))
     }
 
@@ -243,7 +253,7 @@ impl Retrieval {
         model: &str,
         by_words: Option<WordSearch>,
     ) -> Result<SearchResult, String> {
-        let tokenizer = self.model.counter().map_err(|error| error_chain(&error))?;
+        let tokenizer = self.tokenizer(snapshot)?;
         // Vectors of another model cannot be compared with that of the question.
         let is_other = snapshot.model().is_some_and(|label| label.name != model);
         let without = (is_other && query.vector.is_some()).then(|| Query { vector: None, ..query.clone() });
@@ -261,7 +271,7 @@ impl Retrieval {
         found: SearchResult,
         ranking: Option<&Ranking>,
     ) -> Result<Answer, String> {
-        let tokenizer = self.model.counter().map_err(|error| error_chain(&error))?;
+        let tokenizer = self.tokenizer(snapshot)?;
         let filter = AnswerFilter::new(self);
         let mut answer = retrieve::answer(snapshot, query, found.trace, ranking, tokenizer, &filter)
             .map_err(|error| error_chain(&error))?;

@@ -410,7 +410,8 @@ fn what_is_put_off_leaves_the_list_and_not_the_branch() {
             && list.ends_with("1 unit put off: nugget review --list --all\n"),
         "{list}"
     );
-    sandbox.ok(["review", "merge", "--all"]);
+    let merged = sandbox.ok(["review", "merge", "--all"]);
+    assert!(merged.contains("nothing else waits for review\n1 unit put off: "), "{merged}");
     assert_eq!(units(&sandbox.brain()).len(), 2);
     assert_ne!(branches(&sandbox.brain()), "");
     assert!(sandbox.ok(["review", "--all"]).contains("put off for 1"), "it names the hours left");

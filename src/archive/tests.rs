@@ -1251,6 +1251,7 @@ fn what_the_settings_do_not_keep_comes_back_once_they_do() {
     assert_eq!(home.sync().messages, 1);
     home.archive.forget("old", Duration::ZERO).unwrap();
     assert_eq!(home.sync().messages, 0, "what was forgotten stays forgotten");
+    assert_eq!((home.search("walruses").hits.len(), home.search("thing").hits.len()), (0, 1));
     home.check();
 }
 

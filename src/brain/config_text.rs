@@ -22,7 +22,7 @@ pub(crate) fn set(text: &str, name: &str, value: &Value) -> Option<String> {
     edits(text, name, value)?.into_iter().map(|edit| apply(text, &edit)).find(|text| reads_as(text, &wanted))
 }
 
-/// The text without a setting; `None` as for [`set`], and if it is not set.
+/// The text without a setting, and without its table if that has nothing else; `None` as for [`set`], and if it is not set.
 pub(crate) fn unset(text: &str, name: &str) -> Option<String> {
     let mut wanted: Table = text.parse().ok()?;
     let (table, key) = split(name);
@@ -36,7 +36,31 @@ pub(crate) fn unset(text: &str, name: &str) -> Option<String> {
     let end = text[span.end..].find('\n').map_or(text.len(), |at| span.end + at + 1);
     let mut without = text.to_owned();
     without.replace_range(start..end, "");
-    reads_as(&without, &wanted).then_some(without)
+    if !reads_as(&without, &wanted) {
+        return None;
+    }
+    let is_empty = |table: &&str| wanted[*table].as_table().is_some_and(Table::is_empty);
+    Some(match table.filter(is_empty).and_then(|table| without_head(&without, table)) {
+        Some(shorter) => shorter,
+        None => without,
+    })
+}
+
+/// The text without the head of an empty table and the blank lines before it, unless a comment is about the table.
+fn without_head(text: &str, table: &str) -> Option<String> {
+    let lines: Vec<&str> = text.split_inclusive('\n').collect();
+    let head = lines.iter().position(|line| line.trim() == format!("[{table}]"))?;
+    let is_blank = |line: &&&str| line.trim().is_empty();
+    let is_comment = |line: Option<&&str>| line.is_some_and(|line| line.trim_start().starts_with('#'));
+    let below = lines[head + 1..].iter().find(|line| !line.trim().is_empty());
+    if is_comment(below) || head.checked_sub(1).is_some_and(|above| is_comment(lines.get(above))) {
+        return None;
+    }
+    let blank = lines[..head].iter().rev().take_while(is_blank).count();
+    let mut wanted: Table = text.parse().ok()?;
+    wanted.remove(table);
+    let shorter = [&lines[..head - blank], &lines[head + 1..]].concat().concat();
+    reads_as(&shorter, &wanted).then_some(shorter)
 }
 
 /// A range of the text and what stands there instead.
@@ -179,6 +203,12 @@ mod tests {
         let text = "# mine\n[retrieve]\nlimit = 3 # few\nrerank = \"off\"\n";
         assert_eq!(unset(text, "retrieve.limit").unwrap(), "# mine\n[retrieve]\nrerank = \"off\"\n");
         assert_eq!(unset(text, "retrieve.budget_tokens"), None);
+        // The table goes with its last setting, unless a comment is about it.
+        let last = "brain = '/b'\n\n[retrieve]\nlimit = 3\n\n[embed]\nmodel = ''\n";
+        assert_eq!(unset(last, "retrieve.limit").unwrap(), "brain = '/b'\n\n[embed]\nmodel = ''\n");
+        assert_eq!(unset("[retrieve]\nlimit = 3\n", "retrieve.limit").unwrap(), "");
+        let noted = "[retrieve]\n# few\nlimit = 3\n";
+        assert_eq!(unset(noted, "retrieve.limit").unwrap(), "[retrieve]\n# few\n");
         // Removing this line would remove the other setting too.
         assert_eq!(unset("retrieve = { limit = 3, rerank = 'off' }\n", "retrieve.limit"), None);
     }

@@ -108,7 +108,7 @@ pub(crate) fn keep_in_file(text: &str, ending: &str) -> String {
 
 fn keep_file(file: NamedTempFile) -> String {
     match file.into_temp_path().keep() {
-        Ok(kept) => format!("your text is kept in {}, to paste when you edit again", kept.display()),
+        Ok(kept) => format!("to paste when you edit again, your text is kept in {}", kept.display()),
         Err(failed) => not_kept(&failed.error),
     }
 }

@@ -9,7 +9,7 @@ use crate::error::Error;
 use crate::key::Key;
 use crate::local_servers::{pull_command, start_command};
 use crate::messages::{self, Messages};
-use crate::models::base;
+use crate::models::{base, is_passed_on};
 use crate::price::Rates;
 use crate::retry::retry;
 use crate::tool::{Reply, Request, ToolAnswer};
@@ -48,11 +48,6 @@ impl Settings {
     pub fn rates(&self) -> Rates {
         Rates { is_local: self.is_local(), ..self.rates }
     }
-}
-
-/// Whether the name is that of a model that Ollama passes on to its own servers.
-pub(crate) fn is_passed_on(model: &str) -> bool {
-    model.ends_with("-cloud") || model.ends_with(":cloud")
 }
 
 #[derive(Clone, Debug)]

@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use crate::client::is_passed_on;
 use crate::endpoint::{Auth, Endpoint, is_loopback};
-use crate::models::{ListedModel, base, list_models};
+use crate::models::{ListedModel, base, is_passed_on, list_models};
 
 /// The servers that are looked for, by the ports that they use unless told otherwise.
 const USUAL: &[(&str, &str)] = &[

@@ -30,6 +30,11 @@ pub(crate) async fn list_models(endpoint: &Endpoint) -> Result<Vec<ListedModel>,
     Ok(listing.data.unwrap_or_default())
 }
 
+/// Whether the name is that of a model that Ollama passes on to its own servers.
+pub(crate) fn is_passed_on(model: &str) -> bool {
+    model.ends_with("-cloud") || model.ends_with(":cloud")
+}
+
 /// The base address of a server, written with or without `/v1`, the path of a call after it, and a slash at its end.
 pub(crate) fn base(url: &str) -> &str {
     let url = url.trim_end_matches('/');

@@ -306,7 +306,8 @@ impl Review {
 
     /// Prints what was done.
     fn finish(&self, verb: &str, reviewed: Reviewed, as_json: bool) -> Result<ExitCode, CliError> {
-        let left = self.items(false)?.len();
+        let every = self.items(true)?;
+        let left = every.iter().filter(|item| item.later.is_none()).count();
         let Reviewed { decided, left: not_merged, finished, notes, merged_into } = &reviewed;
         if as_json {
             output::print_json(&json!({
@@ -324,7 +325,7 @@ impl Review {
                 "waiting": left,
             }))?;
         } else {
-            output::print(&render::reviewed(verb, &reviewed, left))?;
+            output::print(&render::reviewed(verb, &reviewed, left, every.len() - left))?;
         }
         let Some((item, why)) = not_merged.first() else { return Ok(ExitCode::SUCCESS) };
         if as_json {

@@ -97,12 +97,16 @@ pub(super) fn remarks(item: &Item, now: Timestamp) -> Vec<String> {
     remarks
 }
 
-/// The list, with the numbers of its items.
-pub(super) fn list(items: &[Item], put_off: usize, now: Timestamp) -> String {
-    let put_off = match put_off {
+fn put_off_line(count: usize) -> String {
+    match count {
         0 => String::new(),
         count => format!("{} put off: nugget review --list --all\n", counted(count as u64, "unit")),
-    };
+    }
+}
+
+/// The list, with the numbers of its items.
+pub(super) fn list(items: &[Item], put_off: usize, now: Timestamp) -> String {
+    let put_off = put_off_line(put_off);
     if items.is_empty() {
         return format!("nothing waits for review\n{put_off}");
     }
@@ -290,10 +294,10 @@ fn body(item: &Item, width: usize) -> Vec<Line> {
 pub(super) const MERGED: &str = "merged";
 
 /// What was done, and how many units still wait.
-pub(super) fn reviewed(verb: &str, reviewed: &Reviewed, waiting: usize) -> String {
+pub(super) fn reviewed(verb: &str, reviewed: &Reviewed, waiting: usize, put_off: usize) -> String {
     let mut text = reviewed_lines(verb, reviewed);
     match waiting {
-        0 => text.push_str("nothing else waits for review\n"),
+        0 => text.push_str(&format!("nothing else waits for review\n{}", put_off_line(put_off))),
         count => {
             let wait = if count == 1 { "waits" } else { "wait" };
             text.push_str(&format!("{} still {wait}: nugget review\n", counted(count as u64, "unit")));
