@@ -54,6 +54,8 @@ enum PushOutcome {
     Decided,
     /// Somebody has added to the branch.
     AddedTo,
+    /// The remote has another branch of this name: this is the step back to the stage that makes branches.
+    NameTaken(Step),
 }
 
 impl StageWorker for DeliveryWorker {
@@ -62,8 +64,8 @@ impl StageWorker for DeliveryWorker {
 
     async fn work(&self, claim: Claim) -> Result<Step, Failure> {
         let branch = branch_of(&claim)?;
-        let branch = match self.deliver(&claim, branch).await {
-            Ok(branch) => branch,
+        let step = match self.deliver(&claim, branch).await {
+            Ok(step) => step,
             Err(failure) => {
                 // Looked up again by the next attempt: the remote may be changed, or the token renewed.
                 if self.session().access.take().is_some() {
@@ -74,7 +76,7 @@ impl StageWorker for DeliveryWorker {
         };
         let queue = self.queue.clone();
         run_blocking(move || queue.resume(Stage::Delivery)).await?;
-        Ok(Step::end_with_branch(branch))
+        Ok(step)
     }
 
     fn committed(&self) {
@@ -83,13 +85,13 @@ impl StageWorker for DeliveryWorker {
 }
 
 impl DeliveryWorker {
-    /// Delivers a capture. Returns the branch that it is on.
-    async fn deliver(&self, claim: &Claim, branch: Branch) -> Result<Branch, Failure> {
+    /// Delivers a capture. Returns its end, on the branch that it is on, or the stage that has to make another branch.
+    async fn deliver(&self, claim: &Claim, branch: Branch) -> Result<Step, Failure> {
         let Some(access) = self.remote_access().await? else {
             // A person's brain may have none; a server's clone that has none is being replaced.
             return match self.setup.is_server && self.setup.delivery.enabled {
                 true => Err(Failure::retryable("the server's clone has no remote")),
-                false => Ok(branch),
+                false => Ok(Step::end_with_branch(branch)),
             };
         };
         let batch = self.setup.delivery.batch.filter(|_| may_join(claim));
@@ -97,10 +99,10 @@ impl DeliveryWorker {
             && let Some(ProposalInput::Planned { plan, .. }) = proposal_input(claim)?
             && let Some(joined) = self.deliver_in_batch(claim, &branch, &access, window, plan).await?
         {
-            return Ok(joined);
+            return Ok(Step::end_with_branch(joined));
         }
-        self.deliver_alone(claim, &branch, &access).await?;
-        Ok(branch)
+        let back = self.deliver_alone(claim, &branch, &access).await?;
+        Ok(back.unwrap_or_else(|| Step::end_with_branch(branch)))
     }
 
     /// Adds a capture to the pull request of its window. `None` if it needs one of its own.
@@ -177,30 +179,32 @@ impl DeliveryWorker {
         Ok(None)
     }
 
-    /// Pushes a capture's branch and opens its pull request.
+    /// Pushes a capture's branch and opens its pull request. Returns the way back to the stage that makes branches, if the
+    /// remote has another branch of this name.
     async fn deliver_alone(
         &self,
         claim: &Claim,
         branch: &Branch,
         access: &RemoteAccess,
-    ) -> Result<(), Failure> {
+    ) -> Result<Option<Step>, Failure> {
         let capture = &claim.capture;
         if capture.pushed.as_deref() != Some(branch.commit.as_str()) {
             let (this, to, claim, branch) = (self.clone(), access.clone(), claim.clone(), branch.clone());
             match run_blocking(move || this.push(&to, &claim, &branch)).await? {
                 PushOutcome::Delivered => {}
-                PushOutcome::Decided => return Ok(()),
+                PushOutcome::Decided => return Ok(None),
+                PushOutcome::NameTaken(back) => return Ok(Some(back)),
                 PushOutcome::AddedTo => {
                     if let (Some(number), Some((github, slug))) = (capture.pull_number, access.github()?) {
                         comment_branch_left_alone(github, slug, number).await?;
                     }
-                    return Ok(());
+                    return Ok(None);
                 }
             }
         }
         // On another host than GitHub the branch is all that is delivered.
         if access.github()?.is_none() {
-            return Ok(());
+            return Ok(None);
         }
         let (this, of, claimed, named) = (self.clone(), access.clone(), claim.clone(), branch.clone());
         let new = run_blocking(move || this.pull_request(&of, &claimed, &named)).await?;
@@ -212,8 +216,8 @@ impl DeliveryWorker {
         };
         let grows = capture.origin == queue::ORIGIN_NOTES;
         match self.offer(claim, access, &new, known, grows).await? {
-            Some(pull) => self.record_pull_request(claim, pull).await,
-            None => Ok(()),
+            Some(pull) => self.record_pull_request(claim, pull).await.map(|()| None),
+            None => Ok(None),
         }
     }
 
@@ -373,6 +377,16 @@ impl DeliveryWorker {
         match capture.pushed {
             // While the branch was made again: theirs stays, and so does the pull request.
             Some(_) => Ok(PushOutcome::AddedTo),
+            // It is from before this ledger, and was fetched only now: the branch is planned again beside it, or found on it.
+            None if let Some(ProposalInput::Planned { found, .. }) = proposal_input(claim)? => {
+                let lock = Lock::acquire_within(&repository.lock_path()?, crate::git::LOCK_PATIENCE)?;
+                if repository.tip(&branch.name)? == Some(commit) {
+                    repository.delete_branch(&lock, &branch.name, commit)?;
+                    repository.follow_remote_branch(&lock, &branch.name)?;
+                }
+                let input = pipeline::encode(&ProposalInput::Compared(found))?;
+                Ok(PushOutcome::NameTaken(Step::Next(Stage::Git, input)))
+            }
             None => Err(Failure::permanent(format!(
                 "the remote has another branch {} with other content",
                 branch.name
@@ -513,13 +527,23 @@ fn restore_branch(
     branch: &Branch,
     commit: CommitId,
 ) -> Result<(), Failure> {
-    let tip = repository.tip(&branch.name)?;
+    let mut tip = repository.tip(&branch.name)?;
     if tip == Some(commit) {
+        return Ok(());
+    }
+    let lock = Lock::acquire_within(&repository.lock_path()?, crate::git::LOCK_PATIENCE)?;
+    // The remote has it from before this ledger, and its commit is not that of the plan.
+    if tip.is_none() && repository.follow_remote_branch(&lock, &branch.name)? {
+        tip = repository.tip(&branch.name)?;
+    }
+    // Perhaps with commits of somebody else.
+    if let Some(tip) = tip
+        && repository.contains(tip, commit)?
+    {
         return Ok(());
     }
     let gone = || Failure::permanent(format!("no clone has {}, and its plan is not kept", branch.name));
     let Some(ProposalInput::Planned { plan, .. }) = proposal_input(claim)? else { return Err(gone()) };
-    let lock = Lock::acquire_within(&repository.lock_path()?, crate::git::LOCK_PATIENCE)?;
     let proposal = plan.proposal()?;
     let proposed = match tip {
         // An earlier commit of it, from before it was made again.

@@ -66,7 +66,16 @@ impl GitWorker {
         self.keep(claim, &found, &plan)?;
         failpoint::here!("git-after-keep");
         self.jobs.reached_blocking(WorkPoint::Planned, claim);
-        let mut proposed = repository.propose(&lock, &plan.proposal()?);
+        let propose = |plan: &Plan| {
+            let proposal = plan.proposal()?;
+            // The remote may have it from before this ledger: a team's database was restored, or a brain was added again.
+            // Then the commit is looked for on the branch that people review.
+            if repository.tip(&plan.branch)?.is_none() {
+                repository.follow_remote_branch(&lock, &plan.branch)?;
+            }
+            Ok::<_, Failure>(repository.propose(&lock, &proposal))
+        };
+        let mut proposed = propose(&plan)?;
         use git::Error::{BranchTaken, NothingToEdit, PathTaken};
         if let Err(BranchTaken { .. } | PathTaken { .. } | NothingToEdit { .. }) = &proposed {
             // Another branch has our name, or the base has moved since a plan that was never carried out. The
@@ -74,7 +83,7 @@ impl GitWorker {
             let digest = blake3::hash(&claim.input).to_hex();
             plan = planner.plan(&claim.capture, &found, Some(&digest[..6]), None)?;
             self.keep(claim, &found, &plan)?;
-            proposed = repository.propose(&lock, &plan.proposal()?);
+            proposed = propose(&plan)?;
         }
         let proposed = proposed?;
         self.jobs.reached_blocking(WorkPoint::Proposed, claim);
@@ -121,7 +130,10 @@ impl GitWorker {
         let Recreation { found, before, commit, .. } = recreation;
         failpoint::here!("git-rebuild-after-keep");
         // On a team's server it may have been made in another clone.
-        if self.setup.is_server && planner.repository.tip(&before.branch)?.is_none() {
+        if self.setup.is_server
+            && planner.repository.tip(&before.branch)?.is_none()
+            && !planner.repository.follow_remote_branch(lock, &before.branch)?
+        {
             planner.repository.propose(lock, &before.proposal()?)?;
         }
         match planner.repository.replace(lock, &plan.proposal()?, expected) {

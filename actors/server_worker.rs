@@ -152,6 +152,92 @@ mod tests {
         assert_eq!(bed.git(&["--git-dir", &remote, "rev-parse", &branch]).trim(), commit);
     }
 
+    /// As after a team's database was restored from a backup: the remote has what the ledger does not know.
+    #[test]
+    fn what_is_handed_over_again_is_found_on_the_branch_that_is_in_review() {
+        for (is_fetched, is_changed) in [(true, false), (false, false), (true, true), (false, true)] {
+            let mut bed = Testbed::new(teacher());
+            bed.setup.delivery.enabled = true;
+            bed.setup.is_server = true;
+            let remote = bed.setup.places.folder().join("remote.git").display().to_string();
+            bed.git(&["init", "--quiet", "--bare", &remote]);
+            bed.git(&["remote", "add", "origin", &remote]);
+            bed.git(&["push", "--quiet", "origin", "main"]);
+            let worker = ServerWorker { model: bed.model.clone(), pace: bed.pace };
+            let work = || worker.work(&bed.setup, bed.queue().clone(), &AtomicBool::new(false)).unwrap();
+            let id = bed.session("s1");
+            work();
+            let before = bed.capture(id);
+            assert_eq!(before.pushed, before.commit, "{:?}", before.reason);
+            let (branch, commit) = (before.branch.unwrap(), before.commit.unwrap());
+
+            bed.queue().forget(id, Timestamp::now()).unwrap();
+            if is_changed {
+                // What a model has read out of the session the first time was something else.
+                bed.git(&["checkout", "--quiet", &branch]);
+                bed.git(&["commit", "--quiet", "--amend", "--message", "Knowledge of another attempt"]);
+                bed.git(&["push", "--quiet", "--force", "origin", &branch]);
+            }
+            bed.git(&["checkout", "--quiet", "main"]);
+            bed.git(&["commit", "--quiet", "--allow-empty", "--message", "Merged meanwhile"]);
+            bed.git(&["push", "--quiet", "origin", "main"]);
+            bed.git(&["update-ref", "-d", &format!("refs/heads/{branch}")]);
+            if !is_fetched {
+                bed.git(&["update-ref", "-d", &format!("refs/remotes/origin/{branch}")]);
+            }
+            let id = bed.announce("s1");
+            work();
+            let after = bed.capture(id);
+            assert_eq!(after.state, State::Done, "{is_fetched} {is_changed}: {:?}", after.reason);
+            let (new_branch, new_commit) = (after.branch.unwrap(), after.commit.unwrap());
+            assert_eq!(after.pushed.as_ref(), Some(&new_commit));
+            assert_eq!(bed.git(&["--git-dir", &remote, "rev-parse", &new_branch]).trim(), new_commit);
+            match is_changed {
+                false => assert_eq!((&new_branch, new_commit), (&branch, commit)),
+                true => assert!(new_branch.starts_with(&format!("{branch}-")), "{new_branch}"),
+            }
+            let branches = bed.git(&["--git-dir", &remote, "branch", "--list", "nugget/*"]);
+            assert_eq!(branches.lines().count(), if is_changed { 2 } else { 1 }, "{branches}");
+        }
+    }
+
+    /// The clone that found the branch may be gone before it is delivered.
+    #[test]
+    fn a_branch_that_only_the_remote_has_is_taken_from_there() {
+        let mut bed = Testbed::new(teacher());
+        bed.setup.delivery.enabled = true;
+        bed.setup.is_server = true;
+        let remote = bed.setup.places.folder().join("remote.git").display().to_string();
+        bed.git(&["init", "--quiet", "--bare", &remote]);
+        bed.git(&["remote", "add", "origin", &remote]);
+        bed.git(&["push", "--quiet", "origin", "main"]);
+        let worker = ServerWorker { model: bed.model.clone(), pace: bed.pace };
+        let work = || worker.work(&bed.setup, bed.queue().clone(), &AtomicBool::new(false)).unwrap();
+        let id = bed.session("s1");
+        work();
+        let before = bed.capture(id);
+        let branch = before.branch.unwrap();
+        bed.queue().forget(id, Timestamp::now()).unwrap();
+        bed.git(&["commit", "--quiet", "--allow-empty", "--message", "Merged meanwhile"]);
+        bed.git(&["push", "--quiet", "origin", "main"]);
+        bed.git(&["remote", "set-url", "origin", &format!("{remote}.gone")]);
+        let id = bed.announce("s1");
+        work();
+        let found = bed.capture(id);
+        assert_eq!((found.stage, &found.commit), (Stage::Delivery, &before.commit), "{:?}", found.reason);
+        bed.git(&["update-ref", "-d", &format!("refs/heads/{branch}")]);
+        bed.git(&["remote", "set-url", "origin", &remote]);
+        bed.queue().retry(None).unwrap();
+        work();
+        let delivered = bed.capture(id);
+        assert_eq!(
+            (delivered.state, delivered.pushed),
+            (State::Done, before.commit),
+            "{:?}",
+            delivered.reason
+        );
+    }
+
     #[test]
     fn a_servers_worker_that_is_to_stop_begins_nothing() {
         let bed = Testbed::new(teacher());

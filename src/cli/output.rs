@@ -229,7 +229,7 @@ fn style_code(text: &str) -> &str {
 }
 
 /// A text with its line ends and tabs escaped, as the name of a file may have them.
-fn one_row(text: &str) -> Cow<'_, str> {
+pub(crate) fn one_row(text: &str) -> Cow<'_, str> {
     match text.contains(['\n', '\t']) {
         true => Cow::Owned(text.replace('\n', "\\n").replace('\t', "\\t")),
         false => Cow::Borrowed(text),

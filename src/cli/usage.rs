@@ -140,7 +140,8 @@ pub(crate) fn explain(
         ErrorKind::MissingRequiredArgument => {
             let missing: Vec<String> =
                 texts(ContextKind::InvalidArg).iter().map(|missing| in_words(command, missing)).collect();
-            (format!("`{name}` needs {}", missing.join(" and ")), example(command).unwrap_or(help))
+            let hint = example(command, &texts(ContextKind::InvalidArg)).unwrap_or(help);
+            (format!("`{name}` needs {}", missing.join(" and ")), hint)
         }
         ErrorKind::InvalidValue | ErrorKind::ValueValidation => {
             let value = text(ContextKind::InvalidValue).unwrap_or_default();
@@ -165,6 +166,14 @@ pub(crate) fn explain(
         }
         ErrorKind::ArgumentConflict => {
             let others = texts(ContextKind::PriorArg);
+            if let Some(given) = text(ContextKind::InvalidSubcommand) {
+                let others = others.join(" or ");
+                let message = format!("`{given}` does not go with {others} before it");
+                return Some(CliError::new(message).code(USAGE).hint(format!(
+                    "put what `{given}` takes behind it: `{} --help` lists that",
+                    with_command(&name, &given)
+                )));
+            }
             match others.is_empty() || others == [argument.clone()] {
                 true => (format!("{argument} is given twice"), "give it once".to_owned()),
                 false => (
@@ -184,6 +193,11 @@ pub(crate) fn explain(
         }
     };
     Some(CliError::new(message).code(USAGE).hint(hint))
+}
+
+/// The name of a command below the named one, which may be named with it already.
+fn with_command(name: &str, given: &str) -> String {
+    if name.ends_with(&format!(" {given}")) { name.to_owned() } else { format!("{name} {given}") }
 }
 
 /// What is missing, in words: the first sentence of an argument's help, such as "the question".
@@ -207,10 +221,13 @@ fn in_words(command: &clap::Command, missing: &str) -> String {
     letters.next().map_or_else(String::new, |first| first.to_lowercase().chain(letters).collect())
 }
 
-/// The first example of the command's help.
-fn example(command: &clap::Command) -> Option<String> {
+/// The first example of the command's help that has what is missing, or else the first one.
+fn example(command: &clap::Command, missing: &[String]) -> Option<String> {
     let help = command.get_after_help()?.to_string();
-    let example = help.lines().map(str::trim).find(|line| line.starts_with("nugget "))?;
+    let examples = || help.lines().map(str::trim).filter(|line| line.starts_with("nugget "));
+    let options = || missing.iter().filter_map(|missing| missing.split(' ').next());
+    let has_it = |line: &&str| options().any(|option| option.starts_with('-') && line.contains(option));
+    let example = examples().find(has_it).or_else(|| examples().next())?;
     Some(format!("for example: {}", example.split("   ").next().unwrap_or_default().trim()))
 }
 
@@ -319,5 +336,23 @@ mod tests {
         assert_eq!(hint("memories", "bogus"), "`nugget memories --help` lists its commands");
         assert_eq!(hint("learn", "on"), "`nugget config set learn.enabled on` turns it on");
         assert_eq!(hint("learn", "disable"), "did you mean `nugget learn off`?");
+    }
+
+    #[test]
+    fn what_stands_before_a_command_that_takes_it_behind_is_named() {
+        let explained = |line: &str| {
+            let arguments: Vec<OsString> = line.split(' ').map(OsString::from).collect();
+            let error = crate::command().try_get_matches_from(&arguments).unwrap_err();
+            let error = explain(&error, &crate::command(), &arguments).unwrap();
+            (error.message, error.hint.unwrap())
+        };
+        let (message, hint) = explained("nugget review --brain web merge --all");
+        assert_eq!(message, "`merge` does not go with --brain <DIR> before it");
+        assert_eq!(hint, "put what `merge` takes behind it: `nugget review merge --help` lists that");
+        let (message, hint) = explained("nugget server --brain web status");
+        assert_eq!(message, "`status` does not go with --brain <DIR> before it");
+        assert_eq!(hint, "put what `status` takes behind it: `nugget server status --help` lists that");
+        let (_, hint) = explained("nugget server --tls-cert a.pem");
+        assert!(hint.contains("--tls-key key.pem"), "{hint}");
     }
 }

@@ -120,6 +120,7 @@ mod tests {
             brain: "payments".to_owned(),
             subject: "ada".to_owned(),
             scopes: Vec::new(),
+            expires: None,
             token: "ngt_example".to_owned(),
         };
         login.write(folder.path()).unwrap();

@@ -11,7 +11,7 @@ use jiff::Timestamp;
 
 use crate::jwt::JwtError;
 use crate::metrics::Step;
-use crate::parts::{Action, AuditEvent, Brain, BrainId, Identity, Scope, TokenHash};
+use crate::parts::{Action, AuditEvent, Brain, BrainId, FoundToken, Identity, Scope, TokenHash};
 use crate::problem::Problem;
 use crate::rate_limit::{RateLimit, TokenKey};
 use crate::shared::{RETRY_SOON, Shared, unavailable};
@@ -104,7 +104,13 @@ async fn find(shared: &Shared, headers: &HeaderMap, path: &str) -> Result<Caller
     let (key, identity) = if token.starts_with(PREFIX) {
         let hash = TokenHash::from_token(token);
         let found = shared.call(Step::LookUp, move |parts| parts.access.find_token(&hash)).await?;
-        (hash.0, found.map_err(|error| unavailable(&error))?)
+        let identity = match found.map_err(|error| unavailable(&error))? {
+            Some(FoundToken::Valid(identity)) => Some(identity),
+            Some(FoundToken::Revoked) => return Err(refuse("revoked_token", "the token was revoked")),
+            Some(FoundToken::Expired) => return Err(refuse("expired_token", "the token has expired")),
+            None => None,
+        };
+        (hash.0, identity)
     } else if let Some(jwt) = &shared.jwt {
         let claims = jwt.verify(token).await.map_err(|error| match error {
             JwtError::Invalid => refuse("invalid_token", "the token is not valid"),

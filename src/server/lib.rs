@@ -19,6 +19,7 @@ mod body;
 mod captures;
 mod connections;
 mod error;
+mod hosts;
 mod jwt;
 mod metrics;
 mod otlp;
@@ -42,7 +43,8 @@ pub use mcp::context_tool::Task;
 pub use otlp::Telemetry;
 pub use parts::{
     Access, Action, AuditEvent, Brain, BrainId, CaptureError, CaptureId, CaptureState, Captures, Claims,
-    Health, Identity, Metric, NewCapture, Parts, QuestionError, Questions, Scope, TokenHash, Unavailable,
+    FoundToken, Health, Identity, Metric, NewCapture, Parts, QuestionError, Questions, Scope, TokenHash,
+    Unavailable,
 };
 pub use settings::{JwtSettings, Limits, Rate, Settings, TlsFiles};
 pub use team_client::{BrainRepository, ShownUnit, TeamAnswer};

@@ -94,6 +94,17 @@ pub struct Identity {
     pub expires: Option<Timestamp>,
 }
 
+/// What an opaque token stands for.
+#[derive(Clone, Debug)]
+pub enum FoundToken {
+    /// Who it belongs to.
+    Valid(Identity),
+    /// It was revoked.
+    Revoked,
+    /// Its time is over.
+    Expired,
+}
+
 /// The digest under which an opaque token is stored: BLAKE3 of the whole token, `ngt_` included.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct TokenHash(pub [u8; 32]);
@@ -151,12 +162,11 @@ pub struct AuditEvent {
 
 /// Tokens, and the record of their use.
 pub trait Access: Send + Sync {
-    /// The identity of an opaque token, or `None` if there is no such token or it is revoked. The look-up takes as long
-    /// for either.
+    /// What an opaque token stands for, or `None` if there is no such token.
     ///
     /// # Errors
     /// [`Unavailable`] if it cannot be looked up.
-    fn find_token(&self, hash: &TokenHash) -> Result<Option<Identity>, Unavailable>;
+    fn find_token(&self, hash: &TokenHash) -> Result<Option<FoundToken>, Unavailable>;
 
     /// The identity that a JWT's claims stand for, or `None` if they stand for none.
     ///

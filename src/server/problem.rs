@@ -62,7 +62,7 @@ impl Problem {
     /// The same for a brain that does not exist and for one that the token may not see.
     pub(crate) fn unknown_brain() -> Self {
         Self::new(StatusCode::NOT_FOUND, "unknown_brain", "there is no such brain for this token")
-            .hint("`GET /v1/whoami` lists the token's brains; an administrator can add one")
+            .hint("`GET /v1/whoami` lists the token's brains; an administrator makes tokens for others")
     }
 
     pub(crate) fn unknown_path() -> Self {

@@ -32,6 +32,7 @@ use tracing::Instrument as _;
 
 use crate::bearer::Caller;
 use crate::body;
+use crate::hosts::{PUBLIC_URL_HINT, allowed_hosts};
 use crate::metrics::Step;
 use crate::parts::{Action, Brain, Parts, QuestionError, Scope};
 use crate::problem::{Problem, Refused};
@@ -62,13 +63,6 @@ impl Endpoint {
         let service = StreamableHttpService::new(move || Ok(tools.clone()), Arc::default(), config);
         Self { shared, service }
     }
-}
-
-/// The hosts that requests may name: those of this machine cannot be another site's by DNS rebinding.
-fn allowed_hosts(settings: &Settings, public_url: &str) -> Vec<String> {
-    let public = public_url.parse().ok().and_then(|url: http::Uri| Some(url.host()?.to_owned()));
-    let local = ["localhost", "127.0.0.1", "::1"].map(str::to_owned);
-    public.into_iter().chain(local).chain(settings.allowed_hosts.iter().cloned()).collect()
 }
 
 fn allowed_origins(settings: &Settings) -> Vec<String> {
@@ -185,9 +179,7 @@ async fn as_problem(response: Response, has_origin: bool) -> Response {
     let mut problem = Problem::new(status, "mcp_transport", text);
     // What rmcp forbids is the request's host or, of a page in a browser, its origin.
     if status == StatusCode::FORBIDDEN && !has_origin {
-        problem = problem.hint(
-            "an administrator has to start the server with `--public-url`, the address that clients use",
-        );
+        problem = problem.hint(PUBLIC_URL_HINT);
     }
     let mut response = problem.into_response();
     if let Some(allow) = allow {

@@ -16,6 +16,7 @@ use tracing::Instrument as _;
 
 use crate::bearer::{Caller, METADATA, is_mcp_path};
 use crate::captures;
+use crate::hosts::check_host;
 use crate::metrics::Step;
 use crate::parts::Scope;
 use crate::problem::{Problem, Refused};
@@ -135,8 +136,10 @@ async fn metadata(State(shared): State<Arc<Shared>>, request: Request) -> Result
 }
 
 async fn whoami(State(shared): State<Arc<Shared>>, request: Request) -> Result<Response, Problem> {
-    let caller = Caller::authenticate(&shared, request.headers(), request.uri().path()).await?;
+    let (head, _) = request.into_parts();
+    let caller = Caller::authenticate(&shared, &head.headers, head.uri.path()).await?;
     caller.count(&shared.question_rate)?;
+    check_host(&shared, &head)?;
     let identity = Arc::clone(&caller.identity);
     let brains: Vec<_> = caller.identity.brains.iter().map(|brain| &brain.slug).collect();
     let repositories =

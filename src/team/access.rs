@@ -6,6 +6,7 @@ use std::str::FromStr;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use jiff::Timestamp;
+use jiff::civil::Date;
 use postgres::Row;
 
 use crate::store::Transaction;
@@ -136,6 +137,19 @@ pub struct Token {
     pub expires: Timestamp,
     /// When it was revoked.
     pub revoked: Option<Timestamp>,
+    /// The day on which it was last used.
+    pub last_used: Option<Date>,
+}
+
+/// What a token's hash stands for, by the database's clock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FoundToken {
+    /// It can be used.
+    Valid(Token),
+    /// It was revoked.
+    Revoked,
+    /// Its time is over.
+    Expired,
 }
 
 /// One act that was recorded.
@@ -159,7 +173,8 @@ const BRAIN: &str =
 const TABLES_OF_BRAINS: &str = "SELECT c.oid::regclass::text FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid
     WHERE a.attname = 'brain' AND c.relkind IN ('r', 'p') AND NOT c.relispartition
       AND c.relnamespace = 'nugget'::regnamespace AND c.relname NOT IN ('audit', 'projects', 'syncs') ORDER BY 1";
-const TOKEN: &str = "SELECT id, subject, scopes, created, expires, revoked, b.ids, b.slugs FROM tokens
+const TOKEN: &str = "SELECT id, subject, scopes, created, expires, revoked, b.ids, b.slugs, last_used,
+    expires <= clock_timestamp() FROM tokens
     CROSS JOIN LATERAL (
         SELECT coalesce(array_agg(brains.id ORDER BY slug), '{}') AS ids, coalesce(array_agg(slug ORDER BY slug), '{}') AS slugs
         FROM brains WHERE brains.id = ANY (tokens.brains)) AS b";
@@ -311,22 +326,26 @@ impl TeamStore {
         })
     }
 
-    /// The token with this hash, if it is valid by the database's clock: neither revoked nor expired.
+    /// The token with this hash. Only who has its text hears that it was revoked, or has expired.
     ///
     /// # Errors
     /// When the database cannot be read.
-    pub fn find_token(&self, hash: &TokenHash) -> Result<Option<Token>> {
-        let sql = format!("{TOKEN} WHERE hash = $1 AND revoked IS NULL AND expires > clock_timestamp()");
-        let row = self.access(|transaction| {
-            let row = transaction.query_opt(&sql, &[&hash.0.as_slice()])?;
-            if let Some(row) = &row {
-                let sql = "UPDATE tokens SET last_used = current_date
-                    WHERE id = $1 AND last_used IS DISTINCT FROM current_date";
-                transaction.execute(sql, &[&row.get::<_, i32>(0)])?;
+    pub fn find_token(&self, hash: &TokenHash) -> Result<Option<FoundToken>> {
+        let sql = format!("{TOKEN} WHERE hash = $1");
+        self.access(|transaction| {
+            let Some(row) = transaction.query_opt(&sql, &[&hash.0.as_slice()])? else { return Ok(None) };
+            let token = read_token(&row)?;
+            if token.revoked.is_some() {
+                return Ok(Some(FoundToken::Revoked));
             }
-            Ok(row)
-        })?;
-        row.as_ref().map(read_token).transpose()
+            if row.get(9) {
+                return Ok(Some(FoundToken::Expired));
+            }
+            let sql = "UPDATE tokens SET last_used = current_date
+                WHERE id = $1 AND last_used IS DISTINCT FROM current_date";
+            transaction.execute(sql, &[&token.id])?;
+            Ok(Some(FoundToken::Valid(token)))
+        })
     }
 
     /// Records an act: who did what, in which brain, to which object. The act is a word and no content.
@@ -408,5 +427,6 @@ fn read_token(row: &Row) -> Result<Token> {
         created: row.get(3),
         expires: row.get(4),
         revoked: row.get(5),
+        last_used: row.get(8),
     })
 }

@@ -16,6 +16,15 @@ pub enum Error {
     /// The certificates that the system trusts cannot be read.
     #[error("failed to set up TLS")]
     Tls(#[source] rustls::Error),
+    /// The database cannot be connected to.
+    #[error("failed to connect to the database at {address}")]
+    Connect {
+        /// Its hosts and ports.
+        address: String,
+        /// What went wrong.
+        #[source]
+        source: postgres::Error,
+    },
     /// No connection could be made or became free in time.
     #[error("no connection to the database is free")]
     Pool(#[source] r2d2::Error),

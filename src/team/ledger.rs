@@ -43,12 +43,12 @@ pub struct TeamLedger {
 }
 
 impl TeamStore {
-    /// Queues a brain's failed captures again, and ends all waits and pauses. Returns how many had failed.
+    /// Queues a brain's failed captures again, or one of them, and ends all waits and pauses. Returns how many had failed.
     ///
     /// # Errors
-    /// When the database cannot be written.
-    pub fn retry(&self, brain: BrainId) -> Result<usize> {
-        self.brain(brain).write(|transaction| claims::retry(transaction, brain, None))
+    /// [`queue::Error::Unknown`] if the one is not a capture of this brain; when the database cannot be written.
+    pub fn retry(&self, brain: BrainId, id: Option<i64>) -> Result<usize> {
+        self.brain(brain).write(|transaction| claims::retry(transaction, brain, id))
     }
 
     /// What waits in a brain, and for whom.
@@ -69,12 +69,18 @@ impl TeamStore {
         let pauses = "SELECT stage, why FROM pauses WHERE brain = $1 ORDER BY stage";
         self.brain(brain).read(|transaction| {
             let row = transaction.query_one(sql, &[&brain.0])?;
+            let failures = rows::select(
+                transaction,
+                "c.outcome = 'dead' ORDER BY c.id DESC LIMIT $2",
+                &[&brain.0, &FAILURES_MAX],
+            )?;
             let pauses = transaction.query(pauses, &[&brain.0])?;
             let count = |column: usize| row.get::<_, Option<i64>>(column).unwrap_or_default().cast_unsigned();
             Ok(BrainStatus {
                 waiting: count(0),
                 waiting_since: row.get(1),
                 failed: count(2),
+                failures,
                 in_review: count(3),
                 pull_requests: count(4),
                 units_in_review: count(5),
@@ -85,8 +91,11 @@ impl TeamStore {
     }
 }
 
+/// How many failed captures the status of a brain has: enough to see what is wrong.
+const FAILURES_MAX: i64 = 5;
+
 /// What waits in a brain.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct BrainStatus {
     /// Captures that are worked on or wait for a stage.
     pub waiting: u64,
@@ -94,6 +103,8 @@ pub struct BrainStatus {
     pub waiting_since: Option<Timestamp>,
     /// Captures that have failed for good.
     pub failed: u64,
+    /// The latest of them, a few at most.
+    pub failures: Vec<Capture>,
     /// Branches that wait for a person; captures may share one.
     pub in_review: u64,
     /// Their pull requests.

@@ -50,10 +50,11 @@ mod store;
 mod support;
 mod tls;
 
-pub use access::{AuditEntry, BrainRow, NewBrain, NewToken, Scope, Token, TokenHash};
+pub use access::{AuditEntry, BrainRow, FoundToken, NewBrain, NewToken, Scope, Token, TokenHash};
 pub use dispatch::{ReadyBrain, StageAge, TAKEOVERS_MAX};
 pub use error::{Error, Result};
 pub use ledger::{Accepted, BrainStatus, NewCapture, TeamLedger};
+pub use migrations::Migrated;
 pub use servers::{LiveServer, ServerId};
 pub use shared_index::{
     DIMENSIONS_MAX, EF_SEARCH, EXACT_CHUNKS_MAX, GRAPH_DIMENSIONS, IndexError, PublishMode, Published,

@@ -4,6 +4,15 @@
 use crate::store::Transaction;
 use crate::{Error, Result, TeamStore};
 
+/// The versions of the tables before and after a migration; zero where there were none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Migrated {
+    /// Before.
+    pub from: i32,
+    /// After.
+    pub to: i32,
+}
+
 /// The change from the version before.
 struct Migration {
     /// The oldest version whose servers can work with the tables after it.
@@ -29,11 +38,11 @@ CREATE TABLE IF NOT EXISTS nugget.schema_version (
     version int PRIMARY KEY, readable_from int NOT NULL, at timestamptz NOT NULL DEFAULT now())";
 
 impl TeamStore {
-    /// Creates or migrates the tables. Servers that start together wait for each other.
+    /// Creates or migrates the tables. Servers that start together wait for each other. Returns what was done.
     ///
     /// # Errors
     /// [`Error::TooOld`], [`Error::Newer`], or when the role may not create tables and roles.
-    pub fn migrate(&self) -> Result<()> {
+    pub fn migrate(&self) -> Result<Migrated> {
         self.run("BEGIN", migrate)
     }
 
@@ -50,7 +59,7 @@ fn latest() -> i32 {
     MIGRATIONS.len() as i32
 }
 
-fn migrate(transaction: &mut Transaction) -> Result<()> {
+fn migrate(transaction: &mut Transaction) -> Result<Migrated> {
     check_server(transaction)?;
     // Building an index may take long, and so may another server's migration.
     transaction.batch_execute(&format!(
@@ -58,8 +67,9 @@ fn migrate(transaction: &mut Transaction) -> Result<()> {
     ))?;
     let (version, readable_from) = version(transaction)?;
     check_readable(version, readable_from)?;
+    let migrated = Migrated { from: version, to: version.max(latest()) };
     if version >= latest() {
-        return Ok(());
+        return Ok(migrated);
     }
     transaction
         .batch_execute("CREATE EXTENSION IF NOT EXISTS vector WITH SCHEMA public")
@@ -72,7 +82,7 @@ fn migrate(transaction: &mut Transaction) -> Result<()> {
             &[&number, &migration.readable_from],
         )?;
     }
-    Ok(())
+    Ok(migrated)
 }
 
 /// pgvector is missing, or only a superuser may create it.

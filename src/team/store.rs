@@ -66,7 +66,8 @@ impl TeamStore {
         config.keepalives(true).keepalives_idle(SILENCE_MAX).tcp_user_timeout(SILENCE_MAX);
         let manager = Manager { config, tls };
         // One connection first: its error is clearer than the pool's.
-        drop(r2d2::ManageConnection::connect(&manager)?);
+        let first = r2d2::ManageConnection::connect(&manager);
+        drop(first.map_err(|source| Error::Connect { address: tls::address(&manager.config), source })?);
         let pool = r2d2::Pool::builder()
             .max_size(connections_max)
             .min_idle(Some(1))

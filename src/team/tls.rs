@@ -32,6 +32,21 @@ pub(crate) fn parse(url: &str) -> Result<(postgres::Config, MakeRustlsConnect)> 
     Ok((config, MakeRustlsConnect::new(client)))
 }
 
+/// The hosts of a connection with their ports, for people.
+pub(crate) fn address(config: &postgres::Config) -> String {
+    const PORT: u16 = 5432;
+    let ports = config.get_ports();
+    let of = |(number, host): (usize, &Host)| match host {
+        // One port stands for all hosts.
+        Host::Tcp(name) => {
+            format!("{name}:{}", ports.get(number).or_else(|| ports.first()).unwrap_or(&PORT))
+        }
+        #[cfg(unix)]
+        Host::Unix(folder) => folder.display().to_string(),
+    };
+    config.get_hosts().iter().enumerate().map(of).collect::<Vec<_>>().join(", ")
+}
+
 fn is_local(host: &Host) -> bool {
     match host {
         Host::Tcp(name) if name == "localhost" => true,

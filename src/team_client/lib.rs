@@ -21,6 +21,7 @@ mod login;
 use std::net::IpAddr;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use knowledge::text::one_line;
 use reqwest::header::{ACCEPT, HeaderValue, RETRY_AFTER};
 use reqwest::{Method, RequestBuilder, StatusCode, Url};
@@ -47,6 +48,8 @@ const WHY_CHARS_MAX: usize = 400;
 /// The revision of MCP in which each request stands for itself.
 const PROTOCOL: &str = "2026-07-28";
 const TOOL: &str = "get_relevant_context";
+/// What to do about a brain that a token does not have, or not any more.
+pub const ANOTHER_TOKEN: &str = "ask an administrator for a token that has it, and give it to `nugget login`";
 
 /// The connection to one team server with one token.
 #[derive(Clone)]
@@ -141,6 +144,11 @@ impl Whoami {
     /// The day on which it expires.
     pub fn last_day(&self) -> Option<&str> {
         self.expires.as_deref()?.split('T').next()
+    }
+
+    /// When it expires.
+    pub fn expires(&self) -> Option<Timestamp> {
+        self.expires.as_deref()?.parse().ok()
     }
 }
 
@@ -310,18 +318,25 @@ fn root_cause(error: &reqwest::Error) -> String {
 fn why(status: StatusCode, body: &[u8]) -> String {
     #[derive(Deserialize)]
     struct Problem {
+        #[serde(default)]
+        code: String,
         detail: String,
         hint: Option<String>,
     }
-    let Ok(Problem { detail, hint }) = serde_json::from_slice(body) else {
+    let Ok(Problem { code, detail, hint }) = serde_json::from_slice(body) else {
         return format!("the team server answered {status}");
     };
     // Its hint is for programs that send requests.
-    let hint = match status {
-        StatusCode::UNAUTHORIZED => Some("`nugget login` sets another token".to_owned()),
-        _ => hint,
+    let (detail, hint) = match (status, code.as_str()) {
+        (StatusCode::UNAUTHORIZED, _) => (detail, Some("`nugget login` sets another token".to_owned())),
+        (_, "unknown_brain") => (detail, Some(ANOTHER_TOKEN.to_owned())),
+        (_, "unavailable") => ("the team's server cannot reach its database".to_owned(), hint),
+        _ => (detail, hint),
     };
-    let sentence = hint.map_or_else(|| detail.clone(), |hint| format!("{detail}; {hint}"));
+    let sentence = match hint {
+        Some(hint) => format!("{detail}; {hint}"),
+        None => detail,
+    };
     one_line(&sentence, WHY_CHARS_MAX)
 }
 
@@ -409,6 +424,18 @@ mod tests {
             assert!(matches!(without_time(status), HandOverError::NotTaken { .. }), "{status}");
         }
         assert!(matches!(without_time(StatusCode::BAD_GATEWAY), HandOverError::Retry { .. }));
+    }
+
+    #[test]
+    fn what_a_laptops_owner_can_do_is_said_in_place_of_what_a_program_can() {
+        let why = |status, code: &str| {
+            let body = json!({ "code": code, "detail": "no", "hint": "`GET /v1/whoami`" }).to_string();
+            why(StatusCode::from_u16(status).unwrap(), body.as_bytes())
+        };
+        assert_eq!(why(401, "revoked_token"), "no; `nugget login` sets another token");
+        assert_eq!(why(404, "unknown_brain"), format!("no; {ANOTHER_TOKEN}"));
+        assert!(why(503, "unavailable").starts_with("the team's server cannot reach its database"));
+        assert_eq!(why(403, "missing_scope"), "no; `GET /v1/whoami`");
     }
 
     #[test]

@@ -4,12 +4,15 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::{SetupError, TeamClient};
 
 /// The name of the file in a brain's state folder, mode 0600.
 pub const FILE_NAME: &str = "server.json";
+/// Who hands out tokens may be on holiday.
+const EXPIRES_SOON: SignedDuration = SignedDuration::from_hours(14 * 24);
 
 /// Which server a brain belongs to. It has no `Debug`, so that no log has the token.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -23,6 +26,9 @@ pub struct Login {
     /// What the token may do: `read`, `capture`, `admin`. Empty in a login of an earlier version, where it is unknown.
     #[serde(default)]
     pub scopes: Vec<String>,
+    /// When the token expires, as far as is known.
+    #[serde(default)]
+    pub expires: Option<Timestamp>,
     /// The token.
     pub token: String,
 }
@@ -51,6 +57,11 @@ pub enum LoginError {
 }
 
 impl Login {
+    /// When the token expires, if that is soon: time to ask for another one.
+    pub fn expires_soon(&self, now: Timestamp) -> Option<Timestamp> {
+        self.expires.filter(|expires| expires.duration_since(now) < EXPIRES_SOON)
+    }
+
     /// Reads the login in a brain's state folder; `None` if there is none.
     ///
     /// # Errors
@@ -167,7 +178,7 @@ mod tests {
         for token in ["ngt_one", "ngt_two"] {
             let (url, brain) = ("https://brains.example.com".to_owned(), "payments".to_owned());
             let (subject, scopes) = ("ada".to_owned(), vec!["read".to_owned()]);
-            let login = Login { url, brain, subject, scopes, token: token.to_owned() };
+            let login = Login { url, brain, subject, scopes, expires: None, token: token.to_owned() };
             login.write(folder.path()).unwrap();
             assert!(Login::read(folder.path()).unwrap() == Some(login));
         }
@@ -206,6 +217,7 @@ mod tests {
                 brain: brain.to_owned(),
                 subject: "ada".to_owned(),
                 scopes: Vec::new(),
+                expires: None,
                 token: "ngt_one".to_owned(),
             };
             login.write(folder.path()).unwrap();

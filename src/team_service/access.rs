@@ -3,7 +3,7 @@
 use std::error::Error as StdError;
 use std::time::Duration;
 
-use server::{Action, AuditEvent, Brain, BrainRepository, Claims, Identity, Scope, Unavailable};
+use server::{Action, AuditEvent, Brain, BrainRepository, Claims, FoundToken, Identity, Scope, Unavailable};
 use team::{BrainId, TeamStore, Token};
 
 /// When a client is to try again while the database cannot be used.
@@ -26,9 +26,13 @@ pub(crate) fn unavailable(error: impl StdError + Send + Sync + 'static) -> Unava
 }
 
 impl server::Access for TeamAccess {
-    fn find_token(&self, hash: &server::TokenHash) -> Result<Option<Identity>, Unavailable> {
-        let token = self.store.find_token(&team::TokenHash::from_bytes(hash.0)).map_err(unavailable)?;
-        Ok(token.map(identity))
+    fn find_token(&self, hash: &server::TokenHash) -> Result<Option<FoundToken>, Unavailable> {
+        let found = self.store.find_token(&team::TokenHash::from_bytes(hash.0)).map_err(unavailable)?;
+        Ok(found.map(|found| match found {
+            team::FoundToken::Valid(token) => FoundToken::Valid(identity(token)),
+            team::FoundToken::Revoked => FoundToken::Revoked,
+            team::FoundToken::Expired => FoundToken::Expired,
+        }))
     }
 
     fn find_claims(&self, claims: &Claims) -> Result<Option<Identity>, Unavailable> {

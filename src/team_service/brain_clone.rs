@@ -29,6 +29,14 @@ pub enum CloneError {
     /// The repository is no brain.
     #[error("the repository is no brain")]
     Brain(#[from] brain::Error),
+    /// The repository is another brain's.
+    #[error(
+        "the repository lacks the commit {commit} that the brain is answered from: it is not the brain's"
+    )]
+    OtherHistory {
+        /// The beginning of the commit's id.
+        commit: String,
+    },
     /// The folder cannot be used.
     #[error("failed to use {path}")]
     Folder {
@@ -83,15 +91,20 @@ fn clone(remote: &str, root: &Path, github_api: &str) -> Result<Repository, Clon
     Ok(git::clone(remote, root, credentials.as_ref(), DEADLINE)?)
 }
 
-/// Checks that a remote can be cloned and is a brain, and returns its default branch.
+/// Checks that a remote can be cloned and is a brain, the one that has the commit `served`, and returns its default branch.
 ///
 /// # Errors
-/// When it cannot, or is not.
-pub fn check_remote(remote: &str, github_api: &str) -> Result<String, CloneError> {
+/// When it cannot, or is not; [`CloneError::OtherHistory`] when it lacks the commit.
+pub fn check_remote(remote: &str, github_api: &str, served: Option<&str>) -> Result<String, CloneError> {
     let folder =
         tempfile::tempdir().map_err(|source| CloneError::Folder { path: std::env::temp_dir(), source })?;
     let root = folder.path().join("brain");
     let repository = clone(remote, &root, github_api)?;
     Brain::open(&root)?;
+    if let Some(served) = served
+        && !served.parse().is_ok_and(|commit| repository.has(commit).unwrap_or(false))
+    {
+        return Err(CloneError::OtherHistory { commit: served.chars().take(8).collect() });
+    }
     Ok(repository.default_branch()?.name)
 }

@@ -165,7 +165,7 @@ fn run_checks(context: &Context, offline: bool) -> Vec<Check> {
         let unread = Some(places.queue()).filter(|path| path.is_file());
         let unread = unread.and_then(|path| actors::last_unread(&Queue::open(&path).ok()?));
         checks.push(check_model(&config, reader.join().ok(), login.is_some(), unread));
-        checks.extend(login.map(|login| check_server(&login, offline)));
+        checks.extend(login.map(|login| check_server(&login, &root, offline)));
         checks.extend(model_server.join().ok().flatten().map(
             |model_server::Finding { is_ok, message, fix }| {
                 let level = if is_ok { Level::Ok } else { Level::Warning };
@@ -738,7 +738,7 @@ fn check_model(
 }
 
 /// The team's server that captures are handed to.
-fn check_server(login: &Login, offline: bool) -> Check {
+fn check_server(login: &Login, root: &Path, offline: bool) -> Check {
     let name = "server";
     let told = format!(
         "captures are handed over to {}, brain {}",
@@ -757,7 +757,7 @@ fn check_server(login: &Login, offline: bool) -> Check {
             .fix("if it is down, nothing; if it refuses the token, `nugget login`"),
         Ok(whoami) if !whoami.brains.contains(&login.brain) => {
             Check::failure(name, format!("{told}: the token does not have that brain any more"))
-                .fix("nugget login")
+                .fix(team_client::ANOTHER_TOKEN)
         }
         Ok(whoami) if !whoami.scopes.iter().any(|scope| scope == "capture") => {
             Check::failure(name, format!("{told}: the token lacks the scope capture"))
@@ -766,7 +766,19 @@ fn check_server(login: &Login, offline: bool) -> Check {
         Ok(whoami) => {
             let until =
                 whoami.last_day().map(|day| format!(", until {}", output::safe(day))).unwrap_or_default();
-            Check::ok(name, format!("{told}, as {}{until}", output::safe(&whoami.subject)))
+            let told = format!("{told}, as {}{until}", output::safe(&whoami.subject));
+            let login = Login { expires: whoami.expires(), ..login.clone() };
+            if login.expires_soon(Timestamp::now()).is_some() {
+                return Check::warning(name, format!("{told}: the token ends soon"))
+                    .fix("ask an administrator for another one, and give it to `nugget login`");
+            }
+            let theirs = whoami.repositories.iter().find(|theirs| theirs.brain == login.brain);
+            let remote =
+                git::Repository::open(root).and_then(|repository| repository.remote()).ok().flatten();
+            let advice = theirs.zip(remote).and_then(|(theirs, remote)| {
+                super::login::other_address(&remote, theirs, &output::short_path(root))
+            });
+            Check::ok(name, advice.map_or_else(|| told.clone(), |advice| format!("{told}; {advice}")))
         }
     }
 }

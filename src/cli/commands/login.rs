@@ -8,7 +8,7 @@ use git::{CommitId, Remote, RemoteUrl, Repository};
 use queue::{Queue, Stage};
 use serde_json::json;
 use system::terminal::Modes;
-use team_client::{BrainRepository, Login, TeamClient, Whoami};
+use team_client::{ANOTHER_TOKEN, BrainRepository, Login, TeamClient, Whoami};
 
 use crate::async_runtime;
 use crate::context::Context;
@@ -61,6 +61,12 @@ impl LoginArgs {
         spinner.finish_and_clear();
         let whoami = whoami?;
         let brain = self.choose(&whoami)?;
+        let may = |scope: &str| whoami.scopes.iter().any(|has| has == scope);
+        if !may("read") && !may("capture") {
+            return Err(CliError::new("the token may neither ask questions nor hand captures over")
+                .code(USAGE)
+                .hint("ask an administrator for one with the scopes read and capture"));
+        }
         // A brain of a team is a clone of its repository; a person's own must not be handed over by a slip.
         let repository = crate::remote::open_repository(&local)?;
         let Some(remote) = repository.remote()? else {
@@ -71,7 +77,8 @@ impl LoginArgs {
             .code(USAGE)
             .hint("`nugget clone URL` brings the team's brain here; name it with --brain"));
         };
-        if let Some(theirs) = whoami.repositories.iter().find(|theirs| theirs.brain == brain)
+        let theirs = whoami.repositories.iter().find(|theirs| theirs.brain == brain);
+        if let Some(theirs) = theirs
             && !is_clone_of(&repository, &remote, theirs)?
         {
             return Err(CliError::new(format!(
@@ -84,7 +91,8 @@ impl LoginArgs {
             .hint("name the team's clone with --brain; if it is one that is behind, `nugget sync` first"));
         }
         let (url, subject) = (self.url.clone(), whoami.subject.clone());
-        let login = Login { url, brain, subject, scopes: whoami.scopes.clone(), token };
+        let login =
+            Login { url, brain, subject, scopes: whoami.scopes.clone(), expires: whoami.expires(), token };
         login.write(places.folder())?;
         work_on_waiting(&local, &places)?;
         if self.json {
@@ -101,16 +109,21 @@ impl LoginArgs {
             safe(&login.brain),
             safe(&whoami.scopes.join(" and ")),
         );
-        text.push_str(&format!(
-            "captures of {}, a clone of {}, are handed over to it\n",
-            output::short_path(local.root()),
-            remote.display_url()
-        ));
+        let root = output::short_path(local.root());
+        if may("capture") {
+            text.push_str(&format!(
+                "captures of {root}, a clone of {}, are handed over to it\n",
+                remote.display_url()
+            ));
+        }
+        if let Some(advice) = theirs.and_then(|theirs| other_address(&remote, theirs, &root)) {
+            text.push_str(&format!("{advice}\n"));
+        }
         for (scope, without) in [
             ("read", "questions are answered on this machine"),
             ("capture", "captures wait here: ask for a token with the scope capture, or log out"),
         ] {
-            if !whoami.scopes.iter().any(|has| has == scope) {
+            if !may(scope) {
                 text.push_str(&format!("without the scope {scope}, {without}\n"));
             }
         }
@@ -145,7 +158,7 @@ impl LoginArgs {
                 .code(USAGE)
                 .hint(format!("it has: {}", brains.join(", ")))),
             (None, [one]) => Ok(one.clone()),
-            (None, []) => Err(CliError::new("the token has no brain").hint("ask for another one")),
+            (None, []) => Err(CliError::new("the token has no brain, or not any more").hint(ANOTHER_TOKEN)),
             (None, _) => Err(CliError::new("the token has several brains")
                 .code(USAGE)
                 .hint(format!("choose one with --as: {}", brains.join(", ")))),
@@ -155,14 +168,30 @@ impl LoginArgs {
 
 /// Whether a repository is one of the brain's clones: it has the brain's address, or what the server answers from.
 fn is_clone_of(repository: &Repository, remote: &Remote, theirs: &BrainRepository) -> Result<bool, CliError> {
-    let urls = remote.parsed_url().zip(RemoteUrl::parse(&theirs.remote));
-    if urls.is_some_and(|(ours, theirs)| ours.is_same_repository(&theirs)) {
+    if has_same_address(remote, theirs) {
         return Ok(true);
     }
     let served = theirs.commit.as_deref().and_then(|commit| commit.parse::<CommitId>().ok());
     Ok(match served {
         Some(commit) => repository.has(commit)?,
         None => false,
+    })
+}
+
+fn has_same_address(remote: &Remote, theirs: &BrainRepository) -> bool {
+    let urls = remote.parsed_url().zip(RemoteUrl::parse(&theirs.remote));
+    urls.is_some_and(|(ours, theirs)| ours.is_same_repository(&theirs))
+        || remote.display_url().trim_end_matches('/') == theirs.remote.trim_end_matches('/')
+}
+
+/// What to do where the server knows the brain by another address than its clone here: the brain was moved, or it has two.
+pub(super) fn other_address(remote: &Remote, theirs: &BrainRepository, root: &str) -> Option<String> {
+    (!has_same_address(remote, theirs)).then(|| {
+        let address = safe(&theirs.remote);
+        format!(
+            "the server has the brain at {address}; if it was moved there: git -C {root} remote set-url {} {address}",
+            safe(&remote.name)
+        )
     })
 }
 

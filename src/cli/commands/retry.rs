@@ -3,6 +3,7 @@
 use jiff::Timestamp;
 use queue::{Queue, State};
 use serde_json::json;
+use team_client::CurrentServer;
 
 use super::completions;
 use crate::context::Context;
@@ -37,6 +38,11 @@ impl RetryArgs {
         }
         let (_, brain, places) = context.open()?;
         places.create()?;
+        if self.handed_over && !CurrentServer::new(places.folder()).is_set() {
+            return Err(CliError::new("this brain belongs to no server: there is none to hand over to").hint(
+                "`nugget login URL` first; what was handed over to a former server is that server's to review",
+            ));
+        }
         let queue = Queue::open(&places.queue())?;
         let capture = self.capture.as_deref().map(|given| lookup::capture(&queue, given)).transpose()?;
         // What made a capture fail or wait, such as a key in the environment, may have been put right since.

@@ -37,6 +37,7 @@ async fn a_faulty_capture_gets_its_status_and_a_sentence() {
     };
     check(hand_over(&valid, |_| {}), 401, "missing_token").await;
     check(hand_over(&valid, |_| {}).token("ngt_unknown"), 401, "invalid_token").await;
+    check(hand_over(&valid, |_| {}).token(REVOKED), 401, "revoked_token").await;
     check(hand_over(&valid, |_| {}).token(EXPIRED), 401, "expired_token").await;
     check(hand_over(&valid, |_| {}).token(ADMIN), 403, "missing_scope").await;
     check(set("brain", json!("beta")), 404, "unknown_brain").await;
@@ -252,6 +253,25 @@ async fn a_public_server_takes_no_origin_that_it_was_not_told() {
     };
     assert_eq!(status("https://evil.example").await, 403);
     assert_eq!(status("http://localhost").await, 403);
+}
+
+/// Who logs in hears of it, and not only whose questions are not answered. What is handed over is taken.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_address_that_the_server_was_not_told_is_refused_at_the_login() {
+    let server = TestServer::start().await;
+    let whoami = async |host: &str| {
+        let mut request = Request::new("GET", "/v1/whoami").token(ALPHA);
+        if !host.is_empty() {
+            request = request.header("Host", host);
+        }
+        server.send(&request).await
+    };
+    for host in ["", "localhost:1", "[::1]", "LOCALHOST"] {
+        assert_eq!(whoami(host).await.status, 200, "{host}");
+    }
+    let refused = whoami("brains.example").await;
+    assert_eq!((refused.status, refused.problem().as_str()), (403, "wrong_host"));
+    assert!(refused.value()["hint"].as_str().unwrap().contains("--public-url"), "{refused:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

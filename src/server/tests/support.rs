@@ -15,12 +15,13 @@ use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-/// Tokens: of brain `alpha`, of `beta`, of both, without a scope, and an expired one.
+/// Tokens: of brain `alpha`, of `beta`, of both, without a scope, an expired and a revoked one.
 pub(crate) const ALPHA: &str = "ngt_alpha0123456789abcdef";
 pub(crate) const BETA: &str = "ngt_beta0123456789abcdef";
 pub(crate) const BOTH: &str = "ngt_both0123456789abcdef";
 pub(crate) const ADMIN: &str = "ngt_admin0123456789abcdef";
 pub(crate) const EXPIRED: &str = "ngt_expired0123456789abcdef";
+pub(crate) const REVOKED: &str = "ngt_revoked0123456789abcdef";
 pub(crate) const TOKENS: [&str; 5] = [ALPHA, BETA, BOTH, ADMIN, EXPIRED];
 
 /// In what a brain answers, and in nothing else.
@@ -96,9 +97,12 @@ impl Memory {
 }
 
 impl Access for Memory {
-    fn find_token(&self, hash: &TokenHash) -> Result<Option<Identity>, Unavailable> {
+    fn find_token(&self, hash: &TokenHash) -> Result<Option<FoundToken>, Unavailable> {
         self.check()?;
-        Ok(self.tokens.get(&hash.0).cloned())
+        if *hash == TokenHash::from_token(REVOKED) {
+            return Ok(Some(FoundToken::Revoked));
+        }
+        Ok(self.tokens.get(&hash.0).cloned().map(FoundToken::Valid))
     }
 
     fn find_claims(&self, claims: &Claims) -> Result<Option<Identity>, Unavailable> {

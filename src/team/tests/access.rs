@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use team::{Error, NewToken, Scope, TokenHash};
+use team::{Error, FoundToken, NewToken, Scope, TokenHash};
 
 use crate::support::{TeamUnderTest, create_brain};
 
@@ -20,7 +20,11 @@ fn a_token_is_found_by_its_hash_until_it_ends() {
     };
     let (id, text) = store.create_token(&new, "admin").unwrap();
     assert!(text.starts_with("ngt_") && text.len() == 47, "{}", text.len());
-    let found = store.find_token(&TokenHash::from_token(&text)).unwrap().unwrap();
+    assert_eq!(store.tokens().unwrap()[0].last_used, None);
+    let Some(FoundToken::Valid(found)) = store.find_token(&TokenHash::from_token(&text)).unwrap() else {
+        panic!("the token is not found")
+    };
+    assert!(store.tokens().unwrap()[0].last_used.is_some());
     assert_eq!((found.id, found.subject.as_str()), (id, "alice"));
     assert_eq!(found.scopes, [Scope::Read, Scope::Capture]);
     assert_eq!(found.brains, [(test.brain, "one".to_owned())]);
@@ -30,11 +34,12 @@ fn a_token_is_found_by_its_hash_until_it_ends() {
 
     let (_, expired) =
         store.create_token(&NewToken { expires: Timestamp::now() - hour, ..new }, "admin").unwrap();
-    assert_eq!(store.find_token(&TokenHash::from_token(&expired)).unwrap(), None);
+    assert_eq!(store.find_token(&TokenHash::from_token(&expired)).unwrap(), Some(FoundToken::Expired));
     assert!(store.revoke_token(id, "admin").unwrap());
     assert!(!store.revoke_token(id, "admin").unwrap());
-    assert_eq!(store.find_token(&TokenHash::from_token(&text)).unwrap(), None);
-    assert!(store.find_token(&TokenHash::from_token(&second)).unwrap().is_some());
+    assert_eq!(store.find_token(&TokenHash::from_token(&text)).unwrap(), Some(FoundToken::Revoked));
+    let second = store.find_token(&TokenHash::from_token(&second)).unwrap();
+    assert!(matches!(second, Some(FoundToken::Valid(_))), "{second:?}");
     assert_eq!(store.tokens().unwrap().iter().filter(|token| token.revoked.is_some()).count(), 1);
     let none = store.create_token(&NewToken { brains: &[team::BrainId(999)], ..new }, "admin");
     assert!(matches!(none, Err(Error::Brain { .. })));

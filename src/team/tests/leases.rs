@@ -71,7 +71,7 @@ fn a_capture_that_ends_every_server_dies_in_the_end() {
         ),
         (State::Dead, 1)
     );
-    assert_eq!(test.store.retry(test.brain).unwrap(), 1);
+    assert_eq!(test.store.retry(test.brain, None).unwrap(), 1);
     assert!(test.ledger.claim(Stage::Extraction, now()).unwrap().is_some());
 }
 

@@ -64,7 +64,7 @@ fn tables_of_a_newer_nugget_are_refused_only_if_they_are_not_readable() {
     test.store.check().unwrap();
     test.store.migrate().unwrap();
     superuser.batch_execute("INSERT INTO schema_version (version, readable_from) VALUES (99, 98)").unwrap();
-    for refused in [test.store.check(), test.store.migrate()] {
+    for refused in [test.store.check(), test.store.migrate().map(drop)] {
         assert!(matches!(refused, Err(Error::Newer { version: 99, readable_from: 98 })), "{refused:?}");
     }
 }

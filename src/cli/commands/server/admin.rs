@@ -5,8 +5,9 @@ use std::time::Duration;
 use brain::Config;
 use git::RemoteUrl;
 use jiff::{SignedDuration, Timestamp};
-use serde_json::json;
-use team::{BrainId, BrainRow, BrainStatus, NewBrain, NewToken, Scope, TeamStore};
+use serde_json::{Value, json};
+use team::{BrainId, BrainRow, BrainStatus, LiveServer, NewBrain, NewToken, Scope, TeamStore, Token};
+use team_service::CloneError;
 
 use super::database::Database;
 use crate::context::Context;
@@ -15,8 +16,12 @@ use crate::output::{self, counted, safe};
 use crate::settings;
 use crate::whole_number::whole_number;
 
-/// A server that was not seen for so long is not shown.
+/// A server that was not seen for so long is silent.
 const LIVE_WITHIN: Duration = Duration::from_secs(60);
+/// A silent one is shown for so long.
+const SHOWN_WITHIN: Duration = Duration::from_secs(24 * 3600);
+/// How many of them are shown as lines.
+const SILENT_SHOWN_MAX: usize = 5;
 
 /// Who does it, for the audit log: the person at this machine.
 fn person() -> String {
@@ -36,11 +41,17 @@ pub(crate) struct MigrateArgs {
 
 impl MigrateArgs {
     pub(super) fn run(self) -> Result<(), CliError> {
-        self.database.connect()?.migrate()?;
+        let migrated = self.database.connect()?.migrate()?;
         if self.json {
-            return output::print_json(&json!({ "migrated": true }));
+            return output::print_json(
+                &json!({ "migrated": true, "from": migrated.from, "to": migrated.to }),
+            );
         }
-        output::print("the tables are up to date\n")
+        output::print(match migrated.from {
+            0 => "created the tables\n",
+            from if from < migrated.to => "brought the tables up to date\n",
+            _ => "the tables are up to date\n",
+        })
     }
 }
 
@@ -57,9 +68,15 @@ enum BrainCommand {
     Add(AddressArgs),
     /// Give a brain another address, which is cloned once to check it
     #[command(
-        after_help = "Servers make their clones again; captures that wait go to the new address.\n\nExample:\n  nugget server brain move payments https://git.acme.com/brain.git"
+        after_help = "Servers make their clones again; captures that wait go to the new address. On\neach laptop: git -C BRAIN remote set-url origin URL\n\nExample:\n  nugget server brain move payments https://git.acme.com/brain.git"
     )]
-    Move(AddressArgs),
+    Move {
+        #[command(flatten)]
+        to: AddressArgs,
+        /// Also to a repository that lacks what the brain is answered from
+        #[arg(long)]
+        force: bool,
+    },
     /// Remove a brain with its captures and its index; its repository is not touched
     #[command(
         after_help = "Tokens for it open nothing any more. Laptops keep what they have handed over\nfor 7 days.\n\nExamples:\n  nugget server brain rm payments\n  nugget server brain rm payments --force"
@@ -67,7 +84,7 @@ enum BrainCommand {
     Rm {
         /// The brain's name
         name: String,
-        /// Also if captures wait: they are lost to the server
+        /// Also if captures wait, or branches are in review: they are lost to the server
         #[arg(long)]
         force: bool,
         #[command(flatten)]
@@ -104,7 +121,7 @@ impl BrainArgs {
     pub(super) fn run(self, context: &Context) -> Result<(), CliError> {
         match self.command {
             BrainCommand::Add(args) => add_brain(context, &args),
-            BrainCommand::Move(args) => move_brain(context, &args),
+            BrainCommand::Move { to, force } => move_brain(context, &to, force),
             BrainCommand::Rm { name, force, database, json } => {
                 remove_brain(&name, force, &database.connect_migrated()?, json)
             }
@@ -129,7 +146,7 @@ fn add_brain(context: &Context, args: &AddressArgs) -> Result<(), CliError> {
         );
     }
     check_is_free(&store, remote, None)?;
-    let branch = check_remote(&config, remote)?;
+    let branch = check_remote(&config, remote, None)?;
     let embed = settings::embedding(&config);
     let dimensions = embed::known_dimensions(&embed)?.unwrap_or(team::GRAPH_DIMENSIONS);
     let id = store.create_brain(
@@ -145,7 +162,10 @@ fn add_brain(context: &Context, args: &AddressArgs) -> Result<(), CliError> {
     if *as_json {
         return output::print_json(&json!({ "id": id.0, "name": name }));
     }
-    output::print(&format!("added {name}; `nugget server token create WHO {name}` makes a token for it\n"))
+    output::print(&format!(
+        "added {name}; no token opens it yet, also none of an earlier brain of that name:\n  \
+         nugget server token create WHO {name}\n"
+    ))
 }
 
 /// Two brains of one repository would propose everything twice. A brain's own address is free for itself.
@@ -165,12 +185,18 @@ fn check_is_free(store: &TeamStore, remote: &str, its: Option<BrainId>) -> Resul
     }
 }
 
-/// The default branch of a repository that can be cloned and is a brain.
-fn check_remote(config: &Config, remote: &str) -> Result<String, CliError> {
+/// The default branch of a repository that can be cloned and is a brain, the one that has the commit `served`.
+fn check_remote(config: &Config, remote: &str, served: Option<&str>) -> Result<String, CliError> {
     let spinner = output::spinner("cloning");
-    let branch = team_service::check_remote(remote, &config.string("github.api"));
+    let branch = team_service::check_remote(remote, &config.string("github.api"), served);
     spinner.finish_and_clear();
-    Ok(branch?)
+    branch.map_err(|error| match error {
+        CloneError::OtherHistory { .. } => CliError::from(error).hint(
+            "captures would go to a repository that nobody of this brain has; `nugget server brain add` makes \
+             another brain of it, --force moves all the same",
+        ),
+        error => error.into(),
+    })
 }
 
 fn find_brain(store: &TeamStore, name: &str) -> Result<BrainRow, CliError> {
@@ -181,36 +207,56 @@ fn find_brain(store: &TeamStore, name: &str) -> Result<BrainRow, CliError> {
     })
 }
 
-fn move_brain(context: &Context, args: &AddressArgs) -> Result<(), CliError> {
+fn move_brain(context: &Context, args: &AddressArgs, force: bool) -> Result<(), CliError> {
     let AddressArgs { name, remote, database, json } = args;
     let store = database.connect_migrated()?;
     let brain = find_brain(&store, name)?;
     check_is_free(&store, remote, Some(brain.id))?;
-    let branch = check_remote(&context.config()?, remote)?;
+    let served = brain.served_commit.as_deref().filter(|_| !force);
+    let branch = check_remote(&context.config()?, remote, served)?;
     store.set_brain_remote(brain.id, remote, &branch, &person())?;
     let shown = git::display_url(remote);
     match json {
         true => output::print_json(&json!({ "id": brain.id.0, "name": name, "remote": shown })),
-        false => output::print(&format!("{name} is at {shown} from now on\n")),
+        false => output::print(&format!(
+            "{name} is at {shown} from now on; on each laptop:\n  git -C BRAIN remote set-url origin {shown}\n"
+        )),
     }
 }
 
 fn remove_brain(name: &str, force: bool, store: &TeamStore, as_json: bool) -> Result<(), CliError> {
     let brain = find_brain(store, name)?;
     let status = store.brain_status(brain.id)?;
-    if status.waiting > 0 && !force {
-        let waiting = counted(status.waiting, "capture");
-        return Err(CliError::new(format!("{name} has {waiting} that wait to be worked on"))
+    let mut open = Vec::new();
+    if status.waiting > 0 {
+        open.push(format!("{} that wait to be worked on", counted(status.waiting, "capture")));
+    }
+    if status.in_review > 0 {
+        let branches = counted(status.in_review, "branch");
+        open.push(format!("{branches} in review, whose decisions nobody would record"));
+    }
+    if !open.is_empty() && !force {
+        return Err(CliError::new(format!("{name} has {}", open.join(", and ")))
             .hint("wait until `nugget server status` shows none, or give --force"));
     }
+    let tokens = store.tokens()?;
+    let losing: Vec<&Token> = tokens
+        .iter()
+        .filter(|token| token_state(token) == "valid" && token.brains.iter().any(|(id, _)| *id == brain.id))
+        .collect();
     store.delete_brain(brain.id, &person())?;
     if as_json {
-        return output::print_json(&json!({ "removed": name }));
+        let ids: Vec<i32> = losing.iter().map(|token| token.id).collect();
+        return output::print_json(&json!({ "removed": name, "tokens": ids }));
     }
-    output::print(&format!(
-        "removed {name}; its repository {} is untouched\n",
-        git::display_url(&brain.remote)
-    ))
+    let mut text =
+        format!("removed {name}; its repository {} is untouched\n", git::display_url(&brain.remote));
+    if !losing.is_empty() {
+        let tokens = losing.iter().map(|token| format!("{} ({})", token.id, safe(&token.subject)));
+        let tokens = tokens.collect::<Vec<_>>().join(", ");
+        text.push_str(&format!("these tokens do not open it any more, nor a brain of its name: {tokens}\n"));
+    }
+    output::print(&text)
 }
 
 fn list_brains(database: &Database, as_json: bool) -> Result<(), CliError> {
@@ -275,10 +321,17 @@ enum TokenCommand {
         #[arg(long)]
         json: bool,
     },
-    /// Revoke a token, at once
+    /// Revoke tokens, at once
+    #[command(
+        after_help = "Examples:\n  nugget server token revoke 3 5\n  nugget server token revoke --of ada"
+    )]
     Revoke {
-        /// Its number, as `nugget server token list` shows it
-        id: i32,
+        /// Their numbers, as `nugget server token list` shows them
+        #[arg(value_name = "ID", required_unless_present = "of", conflicts_with = "of")]
+        ids: Vec<i32>,
+        /// All of this person or machine
+        #[arg(long, value_name = "WHO")]
+        of: Option<String>,
         #[command(flatten)]
         database: Database,
         /// Print JSON
@@ -306,16 +359,62 @@ impl TokenArgs {
                 output::print(&format!("{token}\n"))
             }
             TokenCommand::List { database, json } => list_tokens(&database.connect_migrated()?, json),
-            TokenCommand::Revoke { id, database, json } => {
-                match database.connect_migrated()?.revoke_token(id, &person())? {
-                    true if json => output::print_json(&json!({ "revoked": id })),
-                    true => output::print(&format!("revoked token {id}\n")),
-                    false => Err(CliError::new(format!("there is no token {id} that is valid"))
-                        .code(MISSING)
-                        .hint("`nugget server token list` shows all")),
-                }
+            TokenCommand::Revoke { ids, of, database, json } => {
+                revoke_tokens(&database.connect_migrated()?, ids, of.as_deref(), json)
             }
         }
+    }
+}
+
+/// Revokes tokens by their numbers, or all of a person. What can be revoked is, also if something else cannot.
+fn revoke_tokens(
+    store: &TeamStore,
+    mut ids: Vec<i32>,
+    of: Option<&str>,
+    as_json: bool,
+) -> Result<(), CliError> {
+    let missing = |what: String| {
+        CliError::new(format!("there is no token {what} that can be revoked"))
+            .code(MISSING)
+            .hint("`nugget server token list` shows all")
+    };
+    if let Some(of) = of {
+        let tokens = store.tokens()?;
+        ids = tokens
+            .iter()
+            .filter(|token| token.subject == of && token.revoked.is_none())
+            .map(|token| token.id)
+            .collect();
+        if ids.is_empty() {
+            return Err(missing(format!("of {}", safe(of))));
+        }
+    }
+    let (mut revoked, mut failed) = (Vec::new(), Vec::new());
+    for id in ids {
+        match store.revoke_token(id, &person())? {
+            true => revoked.push(id),
+            false => failed.push(id.to_string()),
+        }
+    }
+    if as_json && failed.is_empty() {
+        return output::print_json(&json!({ "revoked": revoked }));
+    }
+    if !revoked.is_empty() {
+        let ids = revoked.iter().map(i32::to_string).collect::<Vec<_>>().join(", ");
+        let tokens = if revoked.len() == 1 { "token" } else { "tokens" };
+        output::print(&format!("revoked {tokens} {ids}\n"))?;
+    }
+    if failed.is_empty() { Ok(()) } else { Err(missing(failed.join(", "))) }
+}
+
+/// Whether a token can be used, in a word.
+fn token_state(token: &Token) -> &'static str {
+    match token.revoked {
+        Some(_) => "revoked",
+        None if token.expires < Timestamp::now() => "expired",
+        // All of them were removed.
+        None if token.brains.is_empty() => "no brain",
+        None => "valid",
     }
 }
 
@@ -344,15 +443,12 @@ pub(super) fn create_token(
 
 fn list_tokens(store: &TeamStore, as_json: bool) -> Result<(), CliError> {
     let tokens = store.tokens()?;
-    let state = |token: &team::Token| match token.revoked {
-        Some(_) => "revoked",
-        None if token.expires < Timestamp::now() => "expired",
-        None => "valid",
-    };
     if as_json {
         let tokens = tokens.iter().map(|token| {
             json!({
-                "id": token.id, "subject": token.subject, "state": state(token), "expires": token.expires,
+                "id": token.id, "subject": token.subject, "state": token_state(token),
+                "created": token.created, "expires": token.expires, "revoked": token.revoked,
+                "last_used": token.last_used,
                 "brains": token.brains.iter().map(|(_, slug)| slug).collect::<Vec<_>>(),
                 "scopes": token.scopes.iter().map(|scope| scope.as_str()).collect::<Vec<_>>(),
             })
@@ -362,19 +458,22 @@ fn list_tokens(store: &TeamStore, as_json: bool) -> Result<(), CliError> {
     if tokens.is_empty() {
         return output::print("no token yet: `nugget server token create WHO BRAIN`\n");
     }
+    let day = |at: Timestamp| at.strftime("%Y-%m-%d").to_string();
     let rows = tokens.iter().map(|token| {
         let scopes: Vec<&str> = token.scopes.iter().map(|scope| scope.as_str()).collect();
         let brains: Vec<&str> = token.brains.iter().map(|(_, slug)| slug.as_str()).collect();
         vec![
             token.id.to_string(),
             safe(&token.subject),
-            state(token).to_owned(),
-            token.expires.strftime("%Y-%m-%d").to_string(),
+            token_state(token).to_owned(),
+            day(token.created),
+            token.last_used.map_or_else(|| "never".to_owned(), |day| day.to_string()),
+            day(token.expires),
             scopes.join(", "),
             safe(&brains.join(", ")),
         ]
     });
-    output::print(&output::table(&["ID", "FOR", "STATE", "UNTIL", "MAY", "BRAINS"], rows))
+    output::print(&output::table(&["ID", "FOR", "STATE", "MADE", "USED", "UNTIL", "MAY", "BRAINS"], rows))
 }
 
 #[derive(clap::Args)]
@@ -390,7 +489,8 @@ impl ServerStatusArgs {
     pub(super) fn run(self) -> Result<(), CliError> {
         let store = self.database.connect_migrated()?;
         let (servers, ages, brains) =
-            (store.live_servers(LIVE_WITHIN)?, store.queue_ages()?, store.brains()?);
+            (store.live_servers(SHOWN_WITHIN)?, store.queue_ages()?, store.brains()?);
+        let (silent, live): (Vec<_>, Vec<_>) = servers.into_iter().partition(is_silent);
         let mut by_brain = Vec::new();
         for brain in brains {
             let status = store.brain_status(brain.id)?;
@@ -400,17 +500,20 @@ impl ServerStatusArgs {
         let now = Timestamp::now();
         if self.json {
             return output::print_json(&json!({
-                "servers": servers.iter().map(|server| json!({
-                    "id": server.id.0, "host": server.host, "version": server.version, "since": server.since,
-                    "ending": server.draining,
-                })).collect::<Vec<_>>(),
+                "servers": live.iter().map(server_json).collect::<Vec<_>>(),
+                "silent_servers": silent.iter().map(server_json).collect::<Vec<_>>(),
                 "stages": ages.iter().map(|age| json!({
                     "stage": age.stage, "waiting": age.waiting, "running": age.running,
                     "oldest_seconds": age.oldest.as_secs(),
                 })).collect::<Vec<_>>(),
                 "brains": by_brain.iter().map(|(slug, status)| json!({
                     "brain": slug, "waiting": status.waiting, "waiting_since": status.waiting_since,
-                    "failed": status.failed, "in_review": status.in_review,
+                    "failed": status.failed,
+                    "failures": status.failures.iter().map(|failure| json!({
+                        "capture": failure.id, "session": failure.session_id.as_str(),
+                        "stage": failure.stage, "reason": failure.reason,
+                    })).collect::<Vec<_>>(),
+                    "in_review": status.in_review,
                     "pull_requests": status.pull_requests, "units_in_review": status.units_in_review,
                     "in_review_since": status.in_review_since,
                     "paused": status.paused.iter().map(|(stage, why)| json!({ "stage": stage, "why": why }))
@@ -421,16 +524,24 @@ impl ServerStatusArgs {
         }
         let mut text = format!(
             "{}, {}\n",
-            counted(servers.len() as u64, "server"),
+            counted(live.len() as u64, "server"),
             counted(by_brain.len() as u64, "brain")
         );
-        for server in &servers {
+        for server in &live {
             let ending = if server.draining { ", ending" } else { "" };
             text.push_str(&format!(
                 "  {} {} since {}{ending}\n",
                 safe(&server.host),
                 safe(&server.version),
                 server.since.strftime("%Y-%m-%d %H:%M:%SZ")
+            ));
+        }
+        for server in silent.iter().rev().take(SILENT_SHOWN_MAX) {
+            text.push_str(&format!(
+                "  {} {} silent for {}: it was ended without SIGTERM, or cannot reach the database\n",
+                safe(&server.host),
+                safe(&server.version),
+                output::age(server.seen, now)
             ));
         }
         let busy: Vec<_> = ages.iter().filter(|age| age.waiting + age.running > 0).collect();
@@ -457,6 +568,18 @@ impl ServerStatusArgs {
     }
 }
 
+/// Whether a server has not been seen for longer than it may.
+fn is_silent(server: &LiveServer) -> bool {
+    Timestamp::now().duration_since(server.seen).unsigned_abs() > LIVE_WITHIN
+}
+
+fn server_json(server: &LiveServer) -> Value {
+    json!({
+        "id": server.id.0, "host": server.host, "version": server.version, "since": server.since,
+        "seen": server.seen, "ending": server.draining,
+    })
+}
+
 /// What is to be known about a brain; nothing if nothing waits there.
 fn brain_lines(slug: &str, status: &BrainStatus, now: Timestamp) -> String {
     let since = |since: Option<Timestamp>| since.map_or_else(String::new, |since| output::age(since, now));
@@ -476,6 +599,16 @@ fn brain_lines(slug: &str, status: &BrainStatus, now: Timestamp) -> String {
         parts.push(format!("{units} in {pulls} to review, the oldest for {}", since(status.in_review_since)));
     }
     let mut lines: String = parts.iter().map(|part| format!("    {part}\n")).collect();
+    for failure in &status.failures {
+        let reason = failure.reason.as_deref().unwrap_or("no reason is known");
+        lines.push_str(&format!(
+            "    capture {} failed, session {}, {}: {}\n",
+            failure.id,
+            safe(&failure.session_id.short()),
+            failure.stage,
+            output::one_row(&safe(reason))
+        ));
+    }
     for (stage, why) in &status.paused {
         lines.push_str(&format!("    {} waits: {}\n", safe(stage), safe(why)));
     }
@@ -483,7 +616,11 @@ fn brain_lines(slug: &str, status: &BrainStatus, now: Timestamp) -> String {
 }
 
 #[derive(clap::Args)]
+#[command(after_help = "Examples:\n  nugget server retry\n  nugget server retry 112")]
 pub(crate) struct ServerRetryArgs {
+    /// The capture's number, as `nugget server status` shows it [default: all]
+    #[arg(value_name = "CAPTURE")]
+    capture: Option<i64>,
     #[command(flatten)]
     database: Database,
     /// Print JSON
@@ -495,13 +632,25 @@ impl ServerRetryArgs {
     pub(super) fn run(self) -> Result<(), CliError> {
         let store = self.database.connect_migrated()?;
         let mut queued = 0;
+        let mut is_known = self.capture.is_none();
         for brain in store.brains()? {
-            queued += store.retry(brain.id)?;
+            match store.retry(brain.id, self.capture) {
+                Ok(count) => (queued, is_known) = (queued + count, true),
+                // Another brain's.
+                Err(team::Error::Ledger(queue::Error::Unknown { .. })) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        if let Some(capture) = self.capture.filter(|_| !is_known) {
+            return Err(CliError::new(format!("there is no capture {capture}"))
+                .code(MISSING)
+                .hint("`nugget server status` shows those that failed"));
         }
         if self.json {
             return output::print_json(&json!({ "queued": queued }));
         }
         output::print(&match queued {
+            0 if let Some(capture) = self.capture => format!("capture {capture} has not failed\n"),
             0 => "no capture has failed; captures that wait for a retry are tried now\n".to_owned(),
             count => format!("queued {} again\n", counted(count as u64, "capture")),
         })

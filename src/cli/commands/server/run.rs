@@ -119,6 +119,11 @@ impl RunArgs {
             .code(USAGE)
             .hint("give --tls-cert and --tls-key, or --insecure-plain behind a proxy that ends TLS"));
         }
+        if !self.listen.ip().is_loopback() && self.public_url.is_none() {
+            output::note(
+                "warning: without --public-url, questions are answered only under an address of this machine",
+            );
+        }
         Ok(settings)
     }
 }

@@ -14,6 +14,8 @@ use crate::output;
 pub(super) struct ServerStatus {
     pub(super) url: String,
     pub(super) brain: String,
+    /// When the token expires, if that is soon.
+    pub(super) expires_soon: Option<Timestamp>,
     /// Why nothing is handed over at present.
     pub(super) pause: Option<Pause>,
 }
@@ -21,7 +23,8 @@ pub(super) struct ServerStatus {
 impl ServerStatus {
     pub(super) fn read(places: &StatePaths) -> Option<Self> {
         let login = Login::read(places.folder()).ok()??;
-        Some(Self { url: login.url, brain: login.brain, pause: None })
+        let expires_soon = login.expires_soon(Timestamp::now());
+        Some(Self { url: login.url, brain: login.brain, expires_soon, pause: None })
     }
 
     /// Adds what the queue knows of a pause.
@@ -43,10 +46,22 @@ impl ServerStatus {
         format!("{} (brain {})", output::safe(&self.url), output::safe(&self.brain))
     }
 
-    /// Why captures wait for it.
-    pub(super) fn problem(&self, now: Timestamp) -> Option<String> {
-        let pause = self.pause.as_ref()?;
-        let (since, why) = (output::age(pause.since, now), output::safe(&pause.why));
-        Some(format!("nothing has been handed over for {since}: {why}"))
+    /// Why captures wait for it, and that they soon may.
+    pub(super) fn problems(&self, now: Timestamp) -> Vec<String> {
+        let mut problems = Vec::new();
+        if let Some(pause) = &self.pause {
+            let (since, why) = (output::age(pause.since, now), output::safe(&pause.why));
+            problems.push(format!(
+                "nothing has been handed over for {since}: {why}; captures wait here until then"
+            ));
+        }
+        if let Some(expires) = self.expires_soon {
+            let ends = if expires > now { "ends" } else { "ended" };
+            problems.push(format!(
+                "the token for the team's server {ends} on {}: ask for another one, then nugget login",
+                expires.strftime("%Y-%m-%d")
+            ));
+        }
+        problems
     }
 }

@@ -133,8 +133,10 @@ impl Status {
         }
         let is_unfinished = self.unfinished.is_some();
         let remote = self.remote.as_ref().map(|remote| remote.describe(self.now, is_unfinished).1);
-        let server = self.server.as_ref().and_then(|server| server.problem(self.now));
-        problems.extend(remote.into_iter().flatten().chain(server).map(|problem| (problem, WARN)));
+        let server = self.server.as_ref().map(|server| server.problems(self.now));
+        problems.extend(
+            remote.into_iter().flatten().chain(server.into_iter().flatten()).map(|problem| (problem, WARN)),
+        );
         problems
     }
 
@@ -660,6 +662,7 @@ mod tests {
             server: Some(ServerStatus {
                 url: "https://brains.example.com".to_owned(),
                 brain: "payments".to_owned(),
+                expires_soon: None,
                 pause: None,
             }),
             problem: None,
