@@ -1499,6 +1499,53 @@ fn a_rollout_of_codex_is_read() {
     assert_eq!((again.conversation.events.len(), again.counts.known), (0, 6));
 }
 
+#[test]
+fn codex_shows_an_ignored_file_in_no_folder_and_no_background() {
+    let home = Home::new();
+    fs::create_dir_all(home.root.join("shop/hr")).unwrap();
+    fs::write(home.root.join("shop/.nuggetignore"), "/hr/pay.csv\n").unwrap();
+    let line = |kind: &str, payload: serde_json::Value| {
+        serde_json::json!({ "timestamp": "2026-01-02T03:04:05Z", "type": kind, "payload": payload })
+            .to_string()
+            + "\n"
+    };
+    let call = |id: &str, name: &str, arguments: serde_json::Value| {
+        let arguments = arguments.to_string();
+        line(
+            "response_item",
+            serde_json::json!({ "type": "function_call", "name": name, "arguments": arguments, "call_id": id }),
+        )
+    };
+    let run = |id: &str, command: &str, folder: &str| {
+        let folder = home.root.join(folder);
+        call(id, "exec_command", serde_json::json!({ "cmd": command, "workdir": folder }))
+    };
+    let output = |id: &str, text: &str| {
+        line(
+            "response_item",
+            serde_json::json!({ "type": "function_call_output", "call_id": id, "output": text }),
+        )
+    };
+    let patch = "*** Begin Patch\n*** Update File: src/a.rs\n@@\n+/* Lemuria * hr/pay.csv */\n*** End Patch";
+    let lines = [
+        line("session_meta", serde_json::json!({ "id": uuid(7), "cwd": home.cwd() })),
+        run("c1", "cat pay.csv", "shop/hr"),
+        output("c1", "Atlantis"),
+        run("c2", "sleep 2; cat hr/pay.csv", "shop"),
+        output("c2", "Wall time: 1 s\nProcess running with session ID 4711\nOutput:"),
+        call("c3", "write_stdin", serde_json::json!({ "session_id": 4711, "chars": "" })),
+        output("c3", "Process exited with code 0\nOutput:\nAtlantis"),
+        line(
+            "response_item",
+            serde_json::json!({ "type": "custom_tool_call", "name": "apply_patch", "input": patch, "call_id": "c4" }),
+        ),
+    ];
+    let path = home.root.join(format!("rollout-2026-01-02T03-04-00-{}.jsonl", uuid(7)));
+    fs::write(&path, lines.concat()).unwrap();
+    let events = format!("{:?}", crate::read_conversation(&path, &|_| false).unwrap().conversation.events);
+    assert!(!events.contains("Atlantis") && events.contains("Lemuria"), "{events}");
+}
+
 mod properties {
     use super::*;
     use proptest::prelude::*;

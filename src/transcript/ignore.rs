@@ -11,7 +11,10 @@ const FILE_BYTES_MAX: u64 = 64 << 10;
 const FOLDERS_MAX: usize = 64;
 /// A longer word is no path with `*` or `?`.
 const GLOB_BYTES_MAX: usize = 512;
-/// Paths with more spaces are not told apart.
+/// The most words with `*` or `?` of one command that are looked at.
+const GLOBS_MAX: usize = 1000;
+/// The longest line that names two files of a diff, in bytes, and the most spaces at which the first may end.
+const NAMES_BYTES_MAX: usize = 8 << 10;
 const SPACES_MAX: usize = 32;
 
 /// A path without `.` and `..`, by its text alone: what it leads to need not exist.
@@ -112,7 +115,7 @@ impl Ignore {
 
     /// Whether a word such as `hr/*.csv` can stand for a covered file.
     fn may_cover(&self, folder: &Path, word: &str) -> bool {
-        if !word.contains(['*', '?']) || word.len() > GLOB_BYTES_MAX {
+        if word.len() > GLOB_BYTES_MAX {
             return false;
         }
         let path = without_dots(&folder.join(word));
@@ -154,8 +157,8 @@ impl Ignore {
         let named = named.map(str::to_owned);
         named.or_else(|| {
             let expanded = expanded_by_shell(command);
-            let mut words = words(&expanded);
-            words.find(|word| is_in_any(&|folder| self.may_cover(folder, word))).map(str::to_owned)
+            let mut globs = words(&expanded).filter(|word| word.contains(['*', '?'])).take(GLOBS_MAX);
+            globs.find(|word| is_in_any(&|folder| self.may_cover(folder, word))).map(str::to_owned)
         })
     }
 
@@ -225,6 +228,7 @@ fn is_commit(line: &str) -> bool {
 
 /// The paths that the first line of a diff may name, which does not say where the first of two ends.
 fn names_in_diff(names: &str) -> impl Iterator<Item = String> {
+    let names = if names.len() <= NAMES_BYTES_MAX { names } else { "" };
     let spaces = names.match_indices(' ').take(SPACES_MAX);
     let halves = spaces.flat_map(|(at, _)| [&names[..at], &names[at + 1..]]);
     halves.chain([names]).flat_map(|name| {
