@@ -442,6 +442,7 @@ impl SyncRun<'_> {
                 self.queue.set_pull_state(capture.id, capture.commit.as_deref(), PullState::Merged)?;
                 synced.empty.push(capture.id);
             }
+            (_, true) if self.repository.is_checked_out(&plan.branch)? => {}
             (_, true) => {
                 let recreation = Recreation { found, before: plan, commit: commit.to_string(), plan: None };
                 let input = ProposalInput::Recreate(recreation);
