@@ -18,7 +18,8 @@ use tokio::time::Instant;
 use crate::background::run_blocking;
 use crate::batch::{self, Joined};
 use crate::batch_window::{BATCHES_MAX, BatchWindow, is_batch};
-use crate::failure::{Failure, error_chain};
+use crate::diverged::combine_with_remote;
+use crate::failure::{Failure, FailureClass, error_chain};
 use crate::pipeline;
 use crate::proposal::{self, Plan, ProposalInput, parse_commit};
 use crate::pull_request_text::{self, Summary};
@@ -48,8 +49,8 @@ pub(crate) struct DeliverySession {
 
 /// What became of a push.
 enum PushOutcome {
-    /// The remote has the commit.
-    Delivered,
+    /// The remote has the branch at this commit.
+    Delivered(Branch),
     /// Nothing is to be sent: a person has decided about the branch.
     Decided,
     /// Somebody has added to the branch.
@@ -101,8 +102,7 @@ impl DeliveryWorker {
         {
             return Ok(Step::end_with_branch(joined));
         }
-        let back = self.deliver_alone(claim, &branch, &access).await?;
-        Ok(back.unwrap_or_else(|| Step::end_with_branch(branch)))
+        self.deliver_alone(claim, branch, &access).await
     }
 
     /// Adds a capture to the pull request of its window. `None` if it needs one of its own.
@@ -179,32 +179,35 @@ impl DeliveryWorker {
         Ok(None)
     }
 
-    /// Pushes a capture's branch and opens its pull request. Returns the way back to the stage that makes branches, if the
-    /// remote has another branch of this name.
+    /// Pushes a capture's branch and opens its pull request. Returns the end with the branch as the remote has it, or the
+    /// way back to the stage that makes branches, if the remote has another branch of this name.
     async fn deliver_alone(
         &self,
         claim: &Claim,
-        branch: &Branch,
+        mut branch: Branch,
         access: &RemoteAccess,
-    ) -> Result<Option<Step>, Failure> {
+    ) -> Result<Step, Failure> {
         let capture = &claim.capture;
+        let grows = capture.origin == queue::ORIGIN_NOTES;
         if capture.pushed.as_deref() != Some(branch.commit.as_str()) {
-            let (this, to, claim, branch) = (self.clone(), access.clone(), claim.clone(), branch.clone());
-            match run_blocking(move || this.push(&to, &claim, &branch)).await? {
-                PushOutcome::Delivered => {}
-                PushOutcome::Decided => return Ok(None),
-                PushOutcome::NameTaken(back) => return Ok(Some(back)),
+            let (this, to, claim, pushed) = (self.clone(), access.clone(), claim.clone(), branch.clone());
+            match run_blocking(move || this.push(&to, &claim, pushed)).await? {
+                PushOutcome::Delivered(delivered) => branch = delivered,
+                PushOutcome::Decided => return Ok(Step::end_with_branch(branch)),
+                PushOutcome::NameTaken(back) => return Ok(back),
                 PushOutcome::AddedTo => {
-                    if let (Some(number), Some((github, slug))) = (capture.pull_number, access.github()?) {
+                    if let (Some(number), Some((github, slug)), false) =
+                        (capture.pull_number, access.github()?, grows)
+                    {
                         comment_branch_left_alone(github, slug, number).await?;
                     }
-                    return Ok(None);
+                    return Ok(Step::end_with_branch(branch));
                 }
             }
         }
         // On another host than GitHub the branch is all that is delivered.
         if access.github()?.is_none() {
-            return Ok(None);
+            return Ok(Step::end_with_branch(branch));
         }
         let (this, of, claimed, named) = (self.clone(), access.clone(), claim.clone(), branch.clone());
         let new = run_blocking(move || this.pull_request(&of, &claimed, &named)).await?;
@@ -214,11 +217,10 @@ impl DeliveryWorker {
             }
             _ => None,
         };
-        let grows = capture.origin == queue::ORIGIN_NOTES;
-        match self.offer(claim, access, &new, known, grows).await? {
-            Some(pull) => self.record_pull_request(claim, pull).await.map(|()| None),
-            None => Ok(None),
+        if let Some(pull) = self.offer(claim, access, &new, known, grows).await? {
+            self.record_pull_request(claim, pull).await?;
         }
+        Ok(Step::end_with_branch(branch))
     }
 
     /// Opens a pull request, or gives the one with this number a new text; with `grows` also one that is open already.
@@ -332,33 +334,63 @@ impl DeliveryWorker {
         .await
     }
 
-    fn push(&self, access: &RemoteAccess, claim: &Claim, branch: &Branch) -> Result<PushOutcome, Failure> {
+    fn push(&self, access: &RemoteAccess, claim: &Claim, mut branch: Branch) -> Result<PushOutcome, Failure> {
         let repository = self.setup.repository()?;
         let capture = &claim.capture;
+        let grows = capture.origin == queue::ORIGIN_NOTES;
         let commit = parse_commit(&branch.commit)?;
-        if self.setup.is_server || !repository.has(commit)? {
-            restore_branch(&repository, claim, branch, commit)?;
+        if (self.setup.is_server || !repository.has(commit)?)
+            && !restore_branch(&repository, claim, &branch, commit)?
+        {
+            if self.setup.is_server || capture.pushed.is_some() || repository.tip(&branch.name)?.is_some() {
+                let why = format!("no clone has {}, and its plan is not kept", branch.name);
+                return Err(Failure::permanent(why));
+            }
+            // A person has deleted it so long ago that git no longer has its commit.
+            tracing::warn!(capture = capture.id, branch = branch.name, "a branch is gone: not delivered");
+            self.queue.set_pull_state(capture.id, Some(&branch.commit), PullState::Closed)?;
+            return Ok(PushOutcome::Decided);
         }
-        if capture.pushed.is_none() && self.is_decided(&repository, claim, branch, commit)? {
+        if capture.pushed.is_none() && self.is_decided(&repository, claim, &branch, commit)? {
             return Ok(PushOutcome::Decided);
         }
         failpoint::here!("delivery-before-push");
         let expected = capture.pushed.as_deref().map(parse_commit).transpose()?;
-        let is_delivered = match repository.push_branch(&access.session(), &branch.name, commit, expected) {
+        let (session, name) = (access.session(), branch.name.clone());
+        let is_delivered = match repository.push_branch(&session, &name, commit, expected) {
             Ok(Pushed::Created | Pushed::Updated | Pushed::AlreadyThere) => true,
             Err(git::Error::Remote { failure: RemoteFailure::Stale, .. }) => {
-                repository.fetch(&access.session())?;
-                match repository.remote_tip(&branch.name)? {
+                repository.fetch(&session)?;
+                let above = git::BRANCH_PREFIX.trim_end_matches('/').to_owned();
+                match repository.remote_tip(&name)? {
                     // An earlier commit of it, pushed by an attempt that was killed or whose capture has gone on.
                     Some(tip) if tip != commit && repository.contains(commit, tip)? => {
-                        repository.push_branch(&access.session(), &branch.name, commit, Some(tip))?;
+                        repository.push_branch(&session, &name, commit, Some(tip))?;
                         true
                     }
                     // A reviewer has added to it since an attempt that was killed.
-                    Some(tip) => repository.contains(tip, commit)?,
+                    Some(tip) if repository.contains(tip, commit)? => true,
+                    // Here and there somebody has added to it.
+                    Some(tip) if grows => match combine_with_remote(&repository, &*self.queue, &name, tip)? {
+                        Some(combined) => {
+                            repository.push_branch(&session, &name, combined, Some(tip))?;
+                            let units = u32::try_from(repository.branch_files(&name)?.len());
+                            branch.commit = combined.to_string();
+                            branch.units = units.unwrap_or(u32::MAX);
+                            true
+                        }
+                        None => false,
+                    },
+                    Some(_) => false,
+                    None if repository.list_remote_branches(&session)?.contains(&above) => {
+                        let why = format!(
+                            "the remote has a branch {above}, so it takes none below it: rename it there"
+                        );
+                        return Err(Failure::new(FailureClass::BlocksStage(None), why));
+                    }
                     // It was deleted once it was merged or closed, and has grown since.
-                    None if capture.origin == queue::ORIGIN_NOTES => {
-                        repository.push_branch(&access.session(), &branch.name, commit, None)?;
+                    None if grows => {
+                        repository.push_branch(&session, &name, commit, None)?;
                         true
                     }
                     // A person has deleted it; the next sync finds out what was decided.
@@ -370,13 +402,25 @@ impl DeliveryWorker {
         };
         failpoint::here!("delivery-after-push");
         if is_delivered {
-            self.queue.record_push(claim, &branch.commit)?;
+            match branch.commit == commit.to_string() {
+                true => self.queue.record_push(claim, &branch.commit)?,
+                // Both at once: the next push replaces what is recorded as pushed.
+                false => self.queue.record_batch(claim, &branch)?,
+            }
             failpoint::here!("delivery-after-note");
-            return Ok(PushOutcome::Delivered);
+            return Ok(PushOutcome::Delivered(branch));
         }
         match capture.pushed {
-            // While the branch was made again: theirs stays, and so does the pull request.
+            // While the branch was made again, or notes were written: theirs stays, and so does the pull request.
             Some(_) => Ok(PushOutcome::AddedTo),
+            // Of another machine with the same name. It is tried again until that one is decided about.
+            None if grows => Err(Failure::new(
+                FailureClass::Waits,
+                format!(
+                    "the remote's branch {} changes the same lines as the one here: merge or delete one of them",
+                    branch.name
+                ),
+            )),
             // It is from before this ledger, and was fetched only now: the branch is planned again beside it, or found on it.
             None if let Some(ProposalInput::Planned { found, .. }) = proposal_input(claim)? => {
                 let lock = Lock::acquire_within(&repository.lock_path()?, crate::git::LOCK_PATIENCE)?;
@@ -520,16 +564,16 @@ fn proposal_input(claim: &Claim) -> Result<Option<ProposalInput>, Failure> {
 }
 
 /// Makes a capture's branch once more where this clone does not have it: the brain was cloned again, or another clone of a
-/// team's server made it, which may be gone. The plan makes the same commit.
+/// team's server made it, which may be gone. The plan makes the same commit. `false` if it is not kept.
 fn restore_branch(
     repository: &Repository,
     claim: &Claim,
     branch: &Branch,
     commit: CommitId,
-) -> Result<(), Failure> {
+) -> Result<bool, Failure> {
     let mut tip = repository.tip(&branch.name)?;
     if tip == Some(commit) {
-        return Ok(());
+        return Ok(true);
     }
     let lock = Lock::acquire_within(&repository.lock_path()?, crate::git::LOCK_PATIENCE)?;
     // The remote has it from before this ledger, and its commit is not that of the plan.
@@ -540,10 +584,9 @@ fn restore_branch(
     if let Some(tip) = tip
         && repository.contains(tip, commit)?
     {
-        return Ok(());
+        return Ok(true);
     }
-    let gone = || Failure::permanent(format!("no clone has {}, and its plan is not kept", branch.name));
-    let Some(ProposalInput::Planned { plan, .. }) = proposal_input(claim)? else { return Err(gone()) };
+    let Some(ProposalInput::Planned { plan, .. }) = proposal_input(claim)? else { return Ok(false) };
     let proposal = plan.proposal()?;
     let proposed = match tip {
         // An earlier commit of it, from before it was made again.
@@ -551,7 +594,7 @@ fn restore_branch(
         None => repository.propose(&lock, &proposal)?,
     };
     match proposed.commit == commit {
-        true => Ok(()),
+        true => Ok(true),
         false => Err(Failure::permanent(format!("the plan of {} makes another commit now", branch.name))),
     }
 }

@@ -83,23 +83,29 @@ impl From<embed::Error> for Failure {
 
 impl From<git::Error> for Failure {
     fn from(error: git::Error) -> Self {
-        use RemoteFailure::{Denied, Empty, NotFound, Offline, Other, TooLate};
+        use RemoteFailure::{Denied, Empty, NotFound, NotStored, Offline, Other, Protected, TooLate};
         let class = match &error {
             git::Error::Remote { failure: Offline | TooLate | Denied | NotFound | Empty, .. }
             | git::Error::NoGit { .. }
             | git::Error::NotARepository { .. }
             | git::Error::NotTrusted { .. }
+            | git::Error::Unsupported { .. }
             | git::Error::Unborn { .. }
             | git::Error::NoDefaultBranch { .. }
             | git::Error::Lock { .. }
             | git::Error::LockTimeout { .. }
             | git::Error::ReferenceLocked { .. }
             | git::Error::ConfigurationLocked { .. } => FailureClass::BlocksStage(None),
-            // A message of git's that no row of the table knows; a full disk, or a repository that git cannot read.
-            git::Error::Remote { failure: Other, .. } | git::Error::Io { .. } | git::Error::Git { .. } => {
-                FailureClass::Waits
+            // No branch of nugget's can be made beside it.
+            git::Error::BranchTaken { branch } if !branch.starts_with(git::BRANCH_PREFIX) => {
+                FailureClass::BlocksStage(None)
             }
-            // A remote's other refusals are about this one branch, or pass.
+            // A message of git's that no row of the table knows; a rule or a limit of the remote's, which may be about what
+            // is in this one branch; a full disk, or a repository that git cannot read.
+            git::Error::Remote { failure: Other | Protected | NotStored, .. }
+            | git::Error::Io { .. }
+            | git::Error::Git { .. } => FailureClass::Waits,
+            // The rest is about this one branch, or passes.
             _ => FailureClass::Retry(None),
         };
         Self::with_hint(class, &error, error.hint())
@@ -136,15 +142,22 @@ mod tests {
     fn what_is_no_fault_of_the_capture_uses_no_attempt() {
         let full = || std::io::Error::from(std::io::ErrorKind::StorageFull);
         let path = std::path::PathBuf::from("x");
-        let failures: [Failure; 4] = [
+        let remote = |failure| git::Error::Remote { failure, message: String::new() };
+        let failures: [Failure; 8] = [
             git::Error::Unborn { branch: "main".to_owned() }.into(),
             git::Error::NoDefaultBranch { path: path.clone() }.into(),
+            git::Error::Unsupported { path: path.clone(), feature: "reftable references".to_owned() }.into(),
+            git::Error::BranchTaken { branch: "nugget".to_owned() }.into(),
+            remote(RemoteFailure::Protected).into(),
+            remote(RemoteFailure::NotStored).into(),
             embed::Error::NoLibrary.into(),
             embed::Error::Read { what: "tokenizer", path, source: full() }.into(),
         ];
         for Failure { class, message } in failures {
             assert!(matches!(class, FailureClass::Waits | FailureClass::BlocksStage(_)), "{message}");
         }
+        let about_the_branch: Failure = git::Error::BranchTaken { branch: "nugget/x".to_owned() }.into();
+        assert_eq!(about_the_branch.class, FailureClass::Retry(None));
         let about_the_text: Failure = embed::Error::Empty.into();
         assert_eq!(about_the_text.class, FailureClass::Retry(None));
     }

@@ -144,8 +144,13 @@ impl GitWorker {
                 Ok(Step::NextOnBranch(Stage::Delivery, input, branch))
             }
             // All of it is on the default branch, or somebody has added to the branch here: the next sync
-            // closes the pull request, or comments on it.
-            Ok(_) | Err(git::Error::BranchMoved { .. } | git::Error::NoSuchBranch { .. }) => {
+            // closes the pull request, or comments on it. Where a person looks at it, a later sync tries again.
+            Ok(_)
+            | Err(
+                git::Error::BranchMoved { .. }
+                | git::Error::NoSuchBranch { .. }
+                | git::Error::CheckedOut { .. },
+            ) => {
                 self.keep(claim, &found, &before)?;
                 let name = claim.capture.branch.clone().unwrap_or(before.branch);
                 Ok(Step::end_with_branch(Branch { name, commit, units: claim.capture.units }))

@@ -36,6 +36,7 @@ mod code_context;
 mod comparison;
 mod dedup;
 mod delivery;
+mod diverged;
 mod embedding;
 mod embedding_model;
 mod extraction;

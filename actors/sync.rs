@@ -25,7 +25,7 @@ use crate::failure::{Failure, FailureClass, error_chain};
 use crate::merge_record::record_merge;
 use crate::other_machines::{Followed, follow_all};
 use crate::pipeline::{self, Findings};
-use crate::proposal::{MergeState, Plan, ProposalInput, Recreation};
+use crate::proposal::{MergeState, Plan, ProposalInput, Recreation, parse_commit};
 use crate::remote::{RemoteAccess, comment_branch_left_alone, pull_state};
 use crate::review::{Reviewing, decided_summary};
 use crate::review_remote::{PushedEarlier, finish_later, push_merged_earlier};
@@ -80,7 +80,7 @@ pub struct SyncReport {
     /// How many branches of other machines wait for review here now.
     #[serde(default)]
     pub taken_over: usize,
-    /// How many captures were queued for delivery, from before there was a remote.
+    /// How many captures were queued for delivery: from before there was a remote, or with notes that it does not have.
     pub delivered_late: usize,
     /// How many captures had their branch deleted, here or at the remote.
     pub deleted: usize,
@@ -332,6 +332,7 @@ impl SyncRun<'_> {
         github_repo: Option<(&GitHub, &Slug)>,
         synced: &mut SyncReport,
     ) -> Result<(), Failure> {
+        let has_grown = state != PullState::Open && self.has_grown(capture, tip)?;
         match state {
             PullState::Open => return self.update_open(capture, tip, github_repo, synced).await,
             PullState::Merged => {
@@ -350,7 +351,24 @@ impl SyncRun<'_> {
                 synced.closed.push(capture.id);
             }
         }
+        if has_grown {
+            // Only what was pushed is decided. The rest is delivered as what is written after a merge is.
+            self.queue.set_pull_state(capture.id, capture.commit.as_deref(), PullState::Open)?;
+            synced.delivered_late += usize::from(self.queue.reopen(capture.id, Stage::Delivery, &[])?);
+            return Ok(());
+        }
         Ok(self.queue.set_pull_state(capture.id, capture.commit.as_deref(), state)?)
+    }
+
+    /// Whether a branch of agents has notes here that the remote has never had: they could not be combined with what
+    /// somebody has added there.
+    fn has_grown(&self, capture: &Capture, tip: CommitId) -> Result<bool, Failure> {
+        let (Some(branch), Some(commit)) = (&capture.branch, &capture.commit) else { return Ok(false) };
+        if capture.origin != queue::ORIGIN_NOTES || Some(commit) == capture.pushed.as_ref() {
+            return Ok(false);
+        }
+        let merged = self.repository.merged_among([parse_commit(commit)?], Some(tip))?;
+        Ok(merged.is_empty() && self.repository.tip(branch)?.is_some())
     }
 
     /// What is known of a capture without its pull request.
@@ -442,6 +460,7 @@ impl SyncRun<'_> {
                 self.queue.set_pull_state(capture.id, capture.commit.as_deref(), PullState::Merged)?;
                 synced.empty.push(capture.id);
             }
+            (_, true) if self.repository.is_checked_out(&plan.branch)? => {}
             (_, true) => {
                 let recreation = Recreation { found, before: plan, commit: commit.to_string(), plan: None };
                 let input = ProposalInput::Recreate(recreation);

@@ -8,6 +8,7 @@ mod answers;
 mod archiving;
 mod batch;
 mod brain_questions;
+mod branch_states;
 mod command_line;
 mod context;
 mod deduplication;

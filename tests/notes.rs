@@ -23,13 +23,13 @@ fn fails(sandbox: &Sandbox, code: i32, arguments: &[&str]) -> String {
 }
 
 /// A server with the tools for notes.
-struct Agent {
+pub(crate) struct Agent {
     client: Client,
     calls: u64,
 }
 
 impl Agent {
-    fn start(sandbox: &Sandbox) -> Self {
+    pub(crate) fn start(sandbox: &Sandbox) -> Self {
         let mut client = Client::start_with(sandbox, &[("NUGGET_MCP_TOOLS", TOOLS)]);
         client.initialize();
         Self { client, calls: 100 }
@@ -42,7 +42,7 @@ impl Agent {
             .ask(&json!({"jsonrpc": "2.0", "id": self.calls, "method": "tools/call", "params": params}))
     }
 
-    fn call(&mut self, tool: &str, arguments: Value) -> String {
+    pub(crate) fn call(&mut self, tool: &str, arguments: Value) -> String {
         let answer = self.answer(tool, arguments);
         assert_eq!(answer["result"]["isError"], false, "{tool}: {answer}");
         answer["result"]["content"][0]["text"].as_str().unwrap().to_owned()

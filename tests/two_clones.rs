@@ -9,7 +9,7 @@ use crate::support::github_api::{GithubApi, Merge};
 use crate::support::{Sandbox, git, wait_until};
 
 /// Creates two machines with a clone each.
-fn two_clones(api: &GithubApi) -> [Sandbox; 2] {
+pub(crate) fn two_clones(api: &GithubApi) -> [Sandbox; 2] {
     let mut first = Sandbox::with_brain();
     let bare = api.add_repository(SLUG);
     first.git(&["push", "--quiet", bare.to_str().unwrap(), "main"]);
@@ -148,7 +148,7 @@ fn a_branch_fully_on_main_is_closed_and_deleted() {
 }
 
 /// Creates two machines with a clone each of a repository in a folder: there are no pull requests.
-fn two_clones_of_a_folder() -> (std::path::PathBuf, [Sandbox; 2]) {
+pub(crate) fn two_clones_of_a_folder() -> (std::path::PathBuf, [Sandbox; 2]) {
     let mut first = Sandbox::with_brain();
     let bare = first.path().join("remote.git");
     git(first.path(), &["clone", "--quiet", "--bare", "brain", bare.to_str().unwrap()]);

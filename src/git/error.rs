@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::remote_failure::RemoteFailure;
-use crate::types::{BLOB_BYTES_MAX, CommitId, InvalidCommitId};
+use crate::types::{BLOB_BYTES_MAX, BRANCH_PREFIX, CommitId, InvalidCommitId};
 
 /// Why an operation on the brain's repository failed.
 #[derive(Debug, thiserror::Error)]
@@ -124,6 +124,9 @@ impl Error {
             Self::NotTrusted { .. } => Some("run that command only if you trust the owner of the repository"),
             Self::Unborn { .. } => Some("make the first commit in the brain, then try again"),
             Self::NoDefaultBranch { .. } => Some("name it in brain.yaml: `default_branch: NAME`"),
+            Self::BranchTaken { branch } if !branch.starts_with(BRANCH_PREFIX) => {
+                Some("no branch can be made below it: rename it with `git branch -m`")
+            }
             Self::BranchTaken { .. } => Some("rename or delete that branch, then try again"),
             Self::InvalidRemote { .. } => {
                 Some("give a URL such as https://github.com/me/brain.git or git@github.com:me/brain.git")

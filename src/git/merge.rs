@@ -14,7 +14,7 @@ use crate::path::HiddenNames;
 use crate::ref_lock::sweep_one;
 use crate::references::{Edited, ReflogEntry, is_in_use, reference_name, update};
 use crate::repository::{Repository, branches, common_ancestor, read_blob};
-use crate::review_branches::removed_files;
+use crate::review_branches::{changed_files, removed_files};
 use crate::types::{BRANCH_PREFIX, CommitId, Identity, NewFile};
 
 /// How long one call of git may take that uses neither network nor work tree.
@@ -65,6 +65,15 @@ pub struct BranchFile {
     pub content: Vec<u8>,
 }
 
+/// What a commit changes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Changes {
+    /// The files that it adds or changes.
+    pub files: Vec<BranchFile>,
+    /// The files that it removes: path and content.
+    pub removals: Vec<(String, Vec<u8>)>,
+}
+
 /// Two texts that were merged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MergedText {
@@ -111,6 +120,29 @@ impl Repository {
             }
         }
         Ok(removed)
+    }
+
+    /// What a commit changes since it and another one were the same: the files that it adds or changes, and those that it
+    /// removes as pairs of path and content.
+    ///
+    /// # Errors
+    /// [`Error::TooLarge`], and when a commit or the history cannot be read.
+    pub fn changes_since_fork(&self, commit: CommitId, other: CommitId) -> Result<Changes, Error> {
+        let git = self.git()?;
+        let base = common_ancestor(&git, commit, other)?;
+        let mut changes = Changes::default();
+        for file in changed_files(&git, base, commit)? {
+            let base = base.map(|base| self.read_at(base, &file.path)).transpose()?.flatten();
+            let content = read_blob(&git, commit, &file.path, file.id)?;
+            changes.files.push(BranchFile { path: file.path, base, content });
+        }
+        if let Some(base) = base {
+            for file in removed_files(&git, Some(base), commit)? {
+                let content = read_blob(&git, base, &file.path, file.id)?;
+                changes.removals.push((file.path, content));
+            }
+        }
+        Ok(changes)
     }
 
     /// nugget's local branches that are merged, with their commits.

@@ -22,6 +22,8 @@ pub enum RemoteFailure {
     Stale,
     /// The remote has no default branch, and a branch of nugget's must not become it.
     Empty,
+    /// The remote cannot keep what was sent: its disk is full, a limit is exceeded, or its files cannot be written.
+    NotStored,
     /// The deadline has passed.
     TooLate,
     /// Anything else.
@@ -38,6 +40,7 @@ impl fmt::Display for RemoteFailure {
             Self::DefaultProtected => "the remote takes no pushes of its main branch",
             Self::Stale => "the remote's branch has changed meanwhile",
             Self::Empty => "the remote has no default branch yet",
+            Self::NotStored => "the remote failed to store the branch",
             Self::TooLate => "the remote did not answer in time",
             Self::Other => "git failed at the remote",
         })
@@ -48,6 +51,8 @@ impl fmt::Display for RemoteFailure {
 /// rows go from the most specific to what git adds to every failure: after a refusal it also prints "could not
 /// read from remote repository" and "the remote end hung up".
 const PATTERNS: &[(RemoteFailure, &[&str])] = &[
+    // Why it failed is in other lines, as a hook or the system says it.
+    (RemoteFailure::NotStored, &["unpacker error", "unpack failed", "exceeds maximum allowed size"]),
     (
         RemoteFailure::Denied,
         &[
@@ -206,6 +211,9 @@ impl RemoteFailure {
                 "have somebody push it who may, or `git push origin HEAD:refs/heads/NAME` and open a pull request",
             ),
             Self::Empty => Some("push the brain's main branch first"),
+            Self::NotStored => {
+                Some("check the remote's free space, its limits, and that it can write its files")
+            }
             Self::Offline | Self::Stale | Self::TooLate | Self::Other => None,
         }
     }
@@ -270,6 +278,14 @@ mod tests {
             (
                 "fetch-pack: unexpected disconnect while reading sideband packet\nfatal: early EOF",
                 RemoteFailure::Offline,
+            ),
+            (
+                "remote: fatal: pack exceeds maximum allowed size\nerror: remote unpack failed: index-pack abnormal exit",
+                RemoteFailure::NotStored,
+            ),
+            (
+                "error: remote unpack failed: unable to create temporary object directory: Permission denied",
+                RemoteFailure::NotStored,
             ),
         ];
         for (text, failure) in cases {
@@ -354,6 +370,7 @@ mod tests {
             ("[remote rejected] (not welcome)", RemoteFailure::Protected),
             ("[remote rejected] (object not found)", RemoteFailure::Protected),
             ("[remote rejected] (failed to update ref)", RemoteFailure::Stale),
+            ("[remote rejected] (unpacker error)", RemoteFailure::NotStored),
             ("[rejected] (stale info)", RemoteFailure::Stale),
             ("[rejected] (x)", RemoteFailure::Other),
         ];

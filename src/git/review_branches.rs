@@ -509,7 +509,7 @@ fn parent_of(git: &gix::Repository, commit: CommitId) -> Result<Option<CommitId>
     Ok(found.parent_ids().next().map(|parent| CommitId(parent.detach())))
 }
 
-fn changed_files(
+pub(crate) fn changed_files(
     git: &gix::Repository,
     base: Option<CommitId>,
     commit: CommitId,

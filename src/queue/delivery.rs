@@ -27,7 +27,8 @@ impl Queue {
         })
     }
 
-    /// Records the branch of several captures that was pushed with the capture's commit, in place of its own branch.
+    /// Records the branch that was pushed with the capture's commit, in place of its own branch: one of several captures, or
+    /// its own with what the remote had of it.
     ///
     /// # Errors
     /// [`Error::Stale`], or when the queue cannot be written.

@@ -275,10 +275,14 @@ fn waits_for_server(capture: &Capture) -> bool {
     capture.stage == queue::Stage::Upload && !capture.state.is_final() && capture.reason.is_some()
 }
 
+/// Also if the remote refuses it, which is no attempt, and may last until a person acts.
 fn waits_for_remote(queue: &Queue, capture: &Capture) -> Result<bool, queue::Error> {
-    Ok(capture.stage == queue::Stage::Delivery
-        && capture.state != State::Running
-        && queue.pauses()?.iter().any(|pause| pause.stage == capture.stage && pause.until > Timestamp::now()))
+    if capture.stage != queue::Stage::Delivery || capture.state == State::Running {
+        return Ok(false);
+    }
+    let is_refused = capture.state == State::Queued && capture.reason.is_some();
+    Ok(is_refused
+        || queue.pauses()?.iter().any(|pause| pause.stage == capture.stage && pause.until > Timestamp::now()))
 }
 
 /// The titles of what a capture has put up for review. Without them the message is shorter, not wrong.

@@ -163,7 +163,7 @@ fn describe_sync(sync: &SyncOutcome) -> String {
     }
     if synced.delivered_late > 0 {
         text.push_str(&format!(
-            "{} from before there was a remote will be delivered now\n",
+            "{} that the remote does not have will be delivered now\n",
             counted(synced.delivered_late as u64, "capture")
         ));
     }

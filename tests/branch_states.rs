@@ -1,0 +1,264 @@
+//! Branches in the states that people, other machines and the remote leave them in: nothing is lost, nothing is doubled,
+//! and what is no fault of a capture does not fail it.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+
+use crate::delivery::{SLUG, connect};
+use crate::notes::Agent;
+use crate::support::github_api::{GithubApi, Merge};
+use crate::support::{Sandbox, fixture, git, wait_until};
+use crate::transport::write_script;
+use crate::two_clones::{session, two_clones, two_clones_of_a_folder};
+
+/// Two machines that sync only when they are told to.
+fn machines() -> (PathBuf, [Sandbox; 2]) {
+    let (bare, mut machines) = two_clones_of_a_folder();
+    for machine in &mut machines {
+        machine.variables.push(("NUGGET_SYNC_MINUTES".to_owned(), "0".to_owned()));
+    }
+    (bare, machines)
+}
+
+fn capture(sandbox: &Sandbox) -> Value {
+    sandbox.json(["status", "--json"])["captures"][0].clone()
+}
+
+fn note(agent: &mut Agent, title: &str) {
+    agent.call("create_note", json!({ "title": title, "content": format!("{title}, from a session.") }));
+}
+
+/// Waits until the remote has what agents wrote on this machine.
+fn wait_for_delivery(sandbox: &Sandbox, bare: &Path) {
+    let branch = actors::notes::agents_branch();
+    let reference = format!("refs/heads/{branch}");
+    wait_until("the notes are delivered", || {
+        sandbox.ok(["retry", "--all"]);
+        let at_remote = git(bare, &["for-each-ref", "--format=%(objectname)", &reference]);
+        let capture = capture(sandbox);
+        capture["state"] == "done"
+            && capture["commit"] == at_remote.trim()
+            && capture["pushed"] == capture["commit"]
+            && at_remote == sandbox.git(&["for-each-ref", "--format=%(objectname)", &reference])
+    });
+}
+
+/// A person changes a file of the agents' branch at the remote, whose name ends so, and adds another one.
+fn add_at_remote(reviewer: &Sandbox, name: &str, change: impl FnOnce(String) -> String) {
+    let branch = actors::notes::agents_branch();
+    reviewer.git(&["fetch", "--quiet"]);
+    reviewer.git(&["checkout", "--quiet", "-B", &branch, &format!("origin/{branch}")]);
+    let files = reviewer.git(&["ls-files"]);
+    let path = reviewer.brain().join(files.lines().find(|path| path.ends_with(name)).unwrap());
+    let text = std::fs::read_to_string(&path).unwrap();
+    std::fs::write(&path, change(text)).unwrap();
+    std::fs::write(reviewer.brain().join("README.md"), "Added by a person.\n").unwrap();
+    reviewer.git(&["add", "."]);
+    reviewer.git(&["commit", "--quiet", "-m", "correct it"]);
+    reviewer.git(&["push", "--quiet", "origin", &branch]);
+    reviewer.git(&["checkout", "--quiet", "main"]);
+}
+
+fn titles(sandbox: &Sandbox) -> Vec<String> {
+    let listed = sandbox.json(["list", "--json"]);
+    let mut titles: Vec<String> = listed["units"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|unit| unit["title"].as_str().unwrap().to_owned())
+        .collect();
+    titles.sort();
+    titles
+}
+
+#[test]
+fn what_an_agent_writes_while_a_reviewer_adds_is_on_one_branch_with_it() {
+    for place in ["", "delivery-before-push", "delivery-after-push", "delivery-after-note"] {
+        let (bare, [mut sandbox, reviewer]) = machines();
+        note(&mut Agent::start(&sandbox), "First");
+        wait_for_delivery(&sandbox, &bare);
+        add_at_remote(&reviewer, "first.md", |text| text + "\nCorrected by a person.\n");
+        if !place.is_empty() {
+            let marks = sandbox.path().join("marks");
+            std::fs::create_dir(&marks).unwrap();
+            let variables =
+                [("FAILPOINTS", format!("{place}=1")), ("FAILPOINT_MARKS", marks.display().to_string())];
+            sandbox.variables.extend(variables.map(|(name, value)| (name.to_owned(), value)));
+        }
+        note(&mut Agent::start(&sandbox), "Second");
+        wait_for_delivery(&sandbox, &bare);
+        if !place.is_empty() {
+            let kills = std::fs::read_dir(sandbox.path().join("marks")).unwrap().count();
+            assert_eq!(kills, 1, "{place}");
+        }
+        let branch = actors::notes::agents_branch();
+        let patch = git(&bare, &["diff", "main", &branch]);
+        for text in ["Corrected by a person.", "Second, from a session.", "Added by a person."] {
+            assert_eq!(patch.matches(text).count(), 1, "{place} {text}: {patch}");
+        }
+        git(&bare, &["update-ref", "refs/heads/main", &branch]);
+        sandbox.ok(["sync"]);
+        assert_eq!(titles(&sandbox), ["First", "Second"], "{place}");
+        assert_eq!(sandbox.git(&["branch", "--list", "nugget/*"]), "", "{place}");
+        assert_eq!(git(&bare, &["branch", "--list", "nugget/*"]), "", "{place}");
+        assert_eq!(sandbox.git(&["fsck", "--no-dangling"]), "");
+    }
+}
+
+#[test]
+fn a_merge_at_the_remote_hides_no_note_that_it_does_not_have() {
+    let (bare, [sandbox, reviewer]) = machines();
+    let mut agent = Agent::start(&sandbox);
+    note(&mut agent, "First");
+    wait_for_delivery(&sandbox, &bare);
+    // Both change one line.
+    add_at_remote(&reviewer, "first.md", |text| text.replace("from a session", "from a person"));
+    agent.call("edit_note", json!({ "note": "first", "content": "First, from a later session." }));
+    note(&mut agent, "Second");
+    wait_until("the capture has ended", || {
+        sandbox.ok(["retry", "--all"]);
+        let capture = capture(&sandbox);
+        capture["state"] == "done" && capture["pushed"] != capture["commit"]
+    });
+    let branch = actors::notes::agents_branch();
+    assert!(!git(&bare, &["ls-tree", "-r", "--name-only", &branch]).contains("second.md"));
+    git(&bare, &["update-ref", "refs/heads/main", &branch]);
+    sandbox.ok(["sync"]);
+    wait_for_delivery(&sandbox, &bare);
+    assert!(git(&bare, &["ls-tree", "-r", "--name-only", &branch]).contains("second.md"));
+    assert!(sandbox.ok(["review"]).contains("Second"));
+    assert_eq!(titles(&sandbox), ["First"]);
+    let before = capture(&sandbox);
+    sandbox.ok(["sync"]);
+    assert_eq!(capture(&sandbox), before, "once");
+}
+
+#[test]
+fn the_notes_of_two_machines_with_one_name_all_arrive() {
+    let (bare, [first, second]) = machines();
+    let (mut one, mut other) = (Agent::start(&first), Agent::start(&second));
+    note(&mut one, "One");
+    wait_for_delivery(&first, &bare);
+    // Begun before it was known.
+    note(&mut other, "Two");
+    wait_for_delivery(&second, &bare);
+    note(&mut one, "Three");
+    wait_for_delivery(&first, &bare);
+    // And after the main branch has moved.
+    first.ok(["note", "add", "By hand", "--content", "Written by a person."]);
+    first.git(&["push", "--quiet", "origin", "main"]);
+    second.ok(["sync"]);
+    note(&mut other, "Four");
+    wait_for_delivery(&second, &bare);
+    let branch = actors::notes::agents_branch();
+    git(&bare, &["update-ref", "refs/heads/main", &branch]);
+    for sandbox in [&first, &second] {
+        sandbox.ok(["sync"]);
+        assert_eq!(titles(sandbox), ["By hand", "Four", "One", "Three", "Two"]);
+        assert_eq!(sandbox.git(&["branch", "--list", "nugget/*"]), "");
+    }
+}
+
+#[test]
+fn a_branch_that_is_checked_out_is_made_again_later() {
+    let api = GithubApi::start();
+    let [first, second] = two_clones(&api);
+    let one = session(&first, "11111111-aaaa", "flywheel");
+    let other = session(&second, "22222222-bbbb", "flywheel");
+    second.git(&["checkout", "--quiet", other["branch"].as_str().unwrap()]);
+    api.merge(SLUG, one["pull_number"].as_u64().unwrap(), Merge::Commit).unwrap();
+    let synced = second.json(["sync", "--json"]);
+    assert_eq!(synced["remote"]["anew"], json!([]), "{synced}");
+    assert_eq!(
+        (&capture(&second)["state"], &capture(&second)["pull_state"]),
+        (&"done".into(), &"open".into())
+    );
+    second.git(&["checkout", "--quiet", "main"]);
+    assert_eq!(second.json(["sync", "--json"])["remote"]["anew"], json!([other["id"]]));
+    wait_until("the branch is made again", || {
+        let capture = capture(&second);
+        capture["state"] == "done" && capture["commit"] != other["commit"]
+    });
+}
+
+#[test]
+fn a_remote_that_refuses_or_cannot_store_a_branch_fails_no_capture() {
+    for (is_full, expected) in [(true, "failed to store the branch"), (false, "this repository is frozen")] {
+        let sandbox = Sandbox::with_brain();
+        let bare = sandbox.path().join("remote.git");
+        git(sandbox.path(), &["clone", "--quiet", "--bare", "brain", "remote.git"]);
+        sandbox.git(&["remote", "add", "origin", bare.to_str().unwrap()]);
+        let path = bare.join("hooks/pre-receive");
+        if is_full {
+            git(&bare, &["config", "receive.maxInputSize", "1"]);
+        } else {
+            write_script(&path, "echo 'this repository is frozen' >&2\nexit 1");
+        }
+        let transcript = fixture("transcripts/synthetic/flywheel.jsonl");
+        let told = sandbox.ok(["capture-session", "--transcript", transcript.to_str().unwrap(), "--wait"]);
+        assert!(told.contains("not delivered yet") && told.contains(expected), "{told}");
+        let waiting = capture(&sandbox);
+        assert_eq!((&waiting["state"], &waiting["attempts"]), (&"queued".into(), &0.into()), "{waiting}");
+        let status = sandbox.ok(["status"]);
+        assert!(status.contains(if is_full { "free space" } else { "allow branches below" }), "{status}");
+        match is_full {
+            true => drop(git(&bare, &["config", "--unset", "receive.maxInputSize"])),
+            false => std::fs::remove_file(&path).unwrap(),
+        }
+        sandbox.ok(["retry", "--all"]);
+        wait_until("the capture is delivered", || capture(&sandbox)["state"] == "done");
+        assert_eq!(capture(&sandbox)["pushed"], capture(&sandbox)["commit"]);
+    }
+}
+
+#[test]
+fn a_branch_in_the_way_of_all_of_nuggets_branches_fails_no_capture() {
+    let sandbox = Sandbox::with_brain();
+    sandbox.git(&["branch", "nugget"]);
+    let transcript = fixture("transcripts/synthetic/flywheel.jsonl");
+    sandbox.ok(["capture-session", "--transcript", transcript.to_str().unwrap()]);
+    wait_until("the failure is reported", || capture(&sandbox)["reason"].is_string());
+    let waiting = capture(&sandbox);
+    assert_eq!((&waiting["state"], &waiting["attempts"]), (&"retrying".into(), &1.into()), "{waiting}");
+    assert!(waiting["reason"].as_str().unwrap().contains("`git branch -m`"), "{waiting}");
+    sandbox.git(&["branch", "-m", "nugget", "other"]);
+    sandbox.ok(["retry", "--all"]);
+    wait_until("the capture is done", || capture(&sandbox)["state"] == "done");
+}
+
+#[test]
+fn a_branch_in_the_way_at_the_remote_fails_no_capture() {
+    let (bare, [sandbox, _]) = machines();
+    git(&bare, &["branch", "nugget"]);
+    let transcript = fixture("transcripts/synthetic/flywheel.jsonl");
+    let told = sandbox.ok(["capture-session", "--transcript", transcript.to_str().unwrap(), "--wait"]);
+    assert!(told.contains("rename it there"), "{told}");
+    git(&bare, &["branch", "-m", "nugget", "other"]);
+    sandbox.ok(["retry", "--all"]);
+    wait_until("the capture is delivered", || capture(&sandbox)["state"] == "done");
+    assert_eq!(capture(&sandbox)["pushed"], capture(&sandbox)["commit"]);
+}
+
+#[test]
+fn a_branch_that_was_deleted_long_before_there_was_a_remote_is_no_failure() {
+    let mut sandbox = Sandbox::with_brain();
+    let deleted = sandbox.capture(&fixture("transcripts/synthetic/flywheel.jsonl"));
+    sandbox.git(&["branch", "-D", deleted["branch"].as_str().unwrap()]);
+    sandbox.git(&["reflog", "expire", "--expire=now", "--all"]);
+    sandbox.git(&["gc", "--quiet", "--prune=now"]);
+    let api = GithubApi::start();
+    let bare = api.add_repository(SLUG);
+    sandbox.git(&["push", "--quiet", bare.to_str().unwrap(), "main"]);
+    sandbox.git(&["remote", "add", "origin", &api.clone_url(SLUG)]);
+    connect(&mut sandbox, &api);
+    sandbox.ok(["sync"]);
+    wait_until("the capture has ended", || {
+        sandbox.ok(["retry", "--all"]);
+        capture(&sandbox)["pull_state"] == "closed"
+    });
+    wait_until("it is done", || capture(&sandbox)["state"] == "done");
+    assert!(api.pulls(SLUG).is_empty());
+    let synced = sandbox.json(["sync", "--json"]);
+    assert_eq!(synced["remote"]["delivered_late"], 0, "{synced}");
+}
