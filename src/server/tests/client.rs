@@ -67,7 +67,7 @@ async fn each_refusal_says_what_the_queue_does_next() {
     foreign.brain = Some("beta".to_owned());
     let blocked = client(&server, ALPHA).hand_over(&foreign).await.unwrap_err();
     let HandOverError::Blocked { why } = blocked else { panic!("{blocked:?}") };
-    assert!(why.starts_with("there is no such brain for this token; `GET /v1/whoami`"), "{why}");
+    assert!(why.starts_with("there is no such brain for this token; ask an administrator"), "{why}");
     let unknown = client(&server, "ngt_unknown").hand_over(&capture("c4")).await.unwrap_err();
     assert!(matches!(unknown, HandOverError::Blocked { .. }), "{unknown:?}");
     let mut conflict = capture("c4");
