@@ -9,7 +9,7 @@ use knowledge::UnitId;
 use knowledge::text::one_line;
 use queue::{ShownBy, ShownKind};
 use serde_json::Value;
-use transcript::{OWN_TOOLS, is_own_call};
+use transcript::is_own_call_by_any_name;
 
 /// How much of a session before and after a showing is read. Of what came before, the end.
 const BEFORE_BYTES_MAX: usize = 512 << 10;
@@ -186,8 +186,7 @@ impl SessionTexts {
         let text = |name: &str| input.get(name).and_then(Value::as_str);
         let command = text("command").or_else(|| text("cmd"));
         // What nugget was asked and has answered is neither known nor used by that.
-        // Codex names a tool without its server.
-        let is_own = is_own_call(&tool.name, command) || OWN_TOOLS.contains(&tool.name.as_str());
+        let is_own = is_own_call_by_any_name(&tool.name, command);
         if !is_own {
             match command {
                 Some(command) => self.push(at, Source::Command, command),
@@ -297,7 +296,7 @@ mod tests {
             assert_eq!(texts.calls[0].texts, texts.texts.len());
             texts.texts.len()
         };
-        for name in OWN_TOOLS {
+        for name in transcript::OWN_TOOLS {
             assert_eq!((texts(&format!("mcp__plugin_nugget_nugget__{name}")), texts(name)), (0, 0), "{name}");
         }
         assert_eq!(texts("mcp__other__search_notes"), 2);

@@ -111,6 +111,21 @@ mod tests {
     use super::*;
     use crate::testing::{Testbed, teacher};
 
+    /// A server's clone, and its remote, which is not there yet.
+    fn bed_of_server() -> (Testbed, String) {
+        let mut bed = Testbed::new(teacher());
+        bed.setup.delivery.enabled = true;
+        bed.setup.is_server = true;
+        let remote = bed.setup.places.folder().join("remote.git").display().to_string();
+        bed.git(&["remote", "add", "origin", &remote]);
+        (bed, remote)
+    }
+
+    fn make_remote(bed: &Testbed, remote: &str) {
+        bed.git(&["init", "--quiet", "--bare", remote]);
+        bed.git(&["push", "--quiet", "origin", "main"]);
+    }
+
     #[test]
     fn a_servers_worker_does_what_is_due_and_ends() {
         let bed = Testbed::new(teacher());
@@ -123,11 +138,7 @@ mod tests {
     /// On a server each job may be done in another clone, and a clone may be gone by the next job.
     #[test]
     fn a_branch_that_was_made_in_another_clone_is_made_again_and_delivered() {
-        let mut bed = Testbed::new(teacher());
-        bed.setup.delivery.enabled = true;
-        bed.setup.is_server = true;
-        let remote = bed.setup.places.folder().join("remote.git").display().to_string();
-        bed.git(&["remote", "add", "origin", &remote]);
+        let (bed, remote) = bed_of_server();
         let id = bed.session("s1");
         let worker = ServerWorker { model: bed.model.clone(), pace: bed.pace };
         let work = || worker.work(&bed.setup, bed.queue().clone(), &AtomicBool::new(false)).unwrap();
@@ -138,8 +149,7 @@ mod tests {
 
         bed.git(&["update-ref", "-d", &format!("refs/heads/{branch}")]);
         bed.git(&["gc", "--quiet", "--prune=now"]);
-        bed.git(&["init", "--quiet", "--bare", &remote]);
-        bed.git(&["push", "--quiet", "origin", "main"]);
+        make_remote(&bed, &remote);
         bed.queue().retry(None).unwrap();
         work();
         let delivered = bed.capture(id);
@@ -156,13 +166,8 @@ mod tests {
     #[test]
     fn what_is_handed_over_again_is_found_on_the_branch_that_is_in_review() {
         for (is_fetched, is_changed) in [(true, false), (false, false), (true, true), (false, true)] {
-            let mut bed = Testbed::new(teacher());
-            bed.setup.delivery.enabled = true;
-            bed.setup.is_server = true;
-            let remote = bed.setup.places.folder().join("remote.git").display().to_string();
-            bed.git(&["init", "--quiet", "--bare", &remote]);
-            bed.git(&["remote", "add", "origin", &remote]);
-            bed.git(&["push", "--quiet", "origin", "main"]);
+            let (bed, remote) = bed_of_server();
+            make_remote(&bed, &remote);
             let worker = ServerWorker { model: bed.model.clone(), pace: bed.pace };
             let work = || worker.work(&bed.setup, bed.queue().clone(), &AtomicBool::new(false)).unwrap();
             let id = bed.session("s1");
@@ -204,13 +209,8 @@ mod tests {
     /// The clone that found the branch may be gone before it is delivered.
     #[test]
     fn a_branch_that_only_the_remote_has_is_taken_from_there() {
-        let mut bed = Testbed::new(teacher());
-        bed.setup.delivery.enabled = true;
-        bed.setup.is_server = true;
-        let remote = bed.setup.places.folder().join("remote.git").display().to_string();
-        bed.git(&["init", "--quiet", "--bare", &remote]);
-        bed.git(&["remote", "add", "origin", &remote]);
-        bed.git(&["push", "--quiet", "origin", "main"]);
+        let (bed, remote) = bed_of_server();
+        make_remote(&bed, &remote);
         let worker = ServerWorker { model: bed.model.clone(), pace: bed.pace };
         let work = || worker.work(&bed.setup, bed.queue().clone(), &AtomicBool::new(false)).unwrap();
         let id = bed.session("s1");

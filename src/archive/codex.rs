@@ -12,7 +12,7 @@ use knowledge::text::one_line;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use transcript::{
-    FileStamp, IgnoredCalls, LEFT_OUT, OWN_TOOLS, clean, clean_and_cut, is_own_call, json_scan,
+    FileStamp, IgnoredCalls, LEFT_OUT, clean, clean_and_cut, is_own_call_by_any_name, json_scan,
 };
 
 use crate::claude_code::{
@@ -88,7 +88,7 @@ impl Codex {
     /// Whether a call asks nugget.
     pub(crate) fn is_own(tool: &ToolUse) -> bool {
         let command = serde_json::from_str(&tool.input).ok().as_ref().and_then(command_of);
-        is_own_call(&tool.name, command.as_deref()) || OWN_TOOLS.contains(&tool.name.as_str())
+        is_own_call_by_any_name(&tool.name, command.as_deref())
     }
 
     /// The client's folder: `CODEX_HOME`, otherwise `~/.codex`.
@@ -340,7 +340,7 @@ impl Reader {
             });
             return;
         }
-        if is_own_call(&name, command.as_deref()) || OWN_TOOLS.contains(&name.as_str()) {
+        if is_own_call_by_any_name(&name, command.as_deref()) {
             remember(&mut self.state.own, &id);
         }
         let query = ["query", "pattern", "path", "url"].iter().find_map(|field| text(&arguments, field));

@@ -45,8 +45,8 @@ pub use discover::{
 pub use exclude::Exclude;
 pub use ignored_calls::{IgnoredCalls, LEFT_OUT};
 pub use line::{
-    BACKGROUND_FIELDS, FILE_FIELDS, HELD, OWN_TOOLS, command_output, is_own_call, nonhuman_kind,
-    typed_command, typed_text,
+    BACKGROUND_FIELDS, FILE_FIELDS, HELD, OWN_TOOLS, command_output, is_own_call, is_own_call_by_any_name,
+    nonhuman_kind, typed_command, typed_text,
 };
 pub use plan::approved_plan;
 pub use question::{TOOL as QUESTION_TOOL, answered_questions};

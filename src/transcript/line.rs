@@ -684,6 +684,11 @@ pub fn is_own_call(name: &str, command: Option<&str>) -> bool {
     is_tool || command.is_some_and(|command| command.trim_start().starts_with("nugget "))
 }
 
+/// As [`is_own_call`], where a tool may be named without its server, as by Codex.
+pub fn is_own_call_by_any_name(name: &str, command: Option<&str>) -> bool {
+    OWN_TOOLS.contains(&name) || is_own_call(name, command)
+}
+
 /// What the person typed when refusing a call; `None` if nothing, or if the words are the client's.
 fn refusal_words(text: &str) -> Option<&str> {
     let (_, words) = text.strip_prefix("The user doesn't want to")?.split_once("the user said:\n")?;
