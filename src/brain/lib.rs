@@ -19,20 +19,18 @@ pub mod config;
 mod config_text;
 pub mod paths;
 pub mod settings;
+mod walk;
 
 use std::collections::BTreeMap;
-use std::ffi::OsStr;
 use std::fs;
 use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
-use ignore::gitignore::Gitignore;
-use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
-use walkdir::{DirEntry, WalkDir};
 
 pub use config::{Config, Origin};
 pub use paths::StatePaths;
+pub use walk::{BrainFile, UNITS_FOLDER, is_unit_path};
 
 /// The file that makes a folder a brain.
 pub const BRAIN_YAML: &str = "brain.yaml";
@@ -40,12 +38,6 @@ pub const BRAIN_YAML: &str = "brain.yaml";
 pub const DERIVED_FOLDER: &str = ".nugget";
 /// The largest unit that is read, in bytes. Units are written for people: a larger file is a mistake or an attack.
 pub const UNIT_BYTES_MAX: u64 = 1024 * 1024;
-/// The folder of the units, in the root.
-pub const UNITS_FOLDER: &str = "domains";
-/// Folders in which code projects keep other people's texts.
-const FOREIGN_FOLDERS: [&str; 3] = ["node_modules", "target", "vendor"];
-/// The maximum depth of folders, so that the walk of a hostile tree ends.
-const DEPTH_MAX: usize = 16;
 
 /// Why a brain could not be opened, listed, read or written.
 #[derive(Debug, thiserror::Error)]
@@ -136,17 +128,6 @@ pub struct Brain {
     root: PathBuf,
     /// The committed `brain.yaml`, where what is checked out has no valid one.
     manifest: Option<Manifest>,
-}
-
-/// A markdown file of a brain, as listed in its folder.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BrainFile {
-    /// Relative to the root, with `/` between its parts.
-    pub path: String,
-    /// In bytes.
-    pub size: u64,
-    /// The modification time in nanoseconds since the epoch. An equal size and time say that the file is unchanged.
-    pub modified_ns: i128,
 }
 
 /// The content of `brain.yaml`.
@@ -342,36 +323,8 @@ impl Brain {
     /// # Errors
     /// If the root cannot be read.
     pub fn files(&self) -> Result<Vec<BrainFile>, Error> {
-        let walk = WalkDir::new(&self.root).min_depth(1).max_depth(DEPTH_MAX).into_iter();
-        let mut ignored = Ignored::default();
-        ignored.enter(&self.root);
-        let mut is_own = |entry: &DirEntry| {
-            let path = entry.path().strip_prefix(&self.root).unwrap_or(entry.path());
-            let is_folder = entry.file_type().is_dir();
-            if path.starts_with(UNITS_FOLDER) {
-                return true;
-            }
-            if is_folder && is_foreign(entry.file_name()) || ignored.is_ignored(entry.path(), is_folder) {
-                return false;
-            }
-            if is_folder {
-                ignored.enter(entry.path());
-            }
-            true
-        };
-        let mut entries = Vec::new();
-        for entry in walk.filter_entry(|entry| is_listed(entry) && is_own(entry)) {
-            match entry {
-                Ok(entry) if entry.file_type().is_file() => entries.push(entry),
-                Err(error) if error.depth() == 0 => {
-                    return Err(Error::Read { path: self.root.clone(), source: error.into() });
-                }
-                _ => {}
-            }
-        }
-        // Reading each file's size and time takes longer than finding them all.
-        let file = |entry: &DirEntry| brain_file(&self.root, entry);
-        let mut files: Vec<BrainFile> = entries.par_iter().filter_map(file).collect();
+        let mut files = walk::files_below(&self.root)
+            .map_err(|source| Error::Read { path: self.root.clone(), source })?;
         files.sort_unstable_by(|a, b| a.path.cmp(&b.path));
         Ok(files)
     }
@@ -443,75 +396,6 @@ fn read_text(path: &Path) -> Result<String, Error> {
         return Err(Error::TooLarge { path: path.to_owned() });
     }
     String::from_utf8(bytes).map_err(|_| Error::NotUtf8 { path: path.to_owned() })
-}
-
-/// Whether a file name at this depth can be a unit. The Open Knowledge Format reserves `index.md` and `log.md`; at the
-/// root, files such as `README.md` describe the repository.
-fn is_unit_name(name: &str, depth: usize) -> bool {
-    let is_any_of = |names: &[&str]| names.iter().any(|one| name.eq_ignore_ascii_case(one));
-    let about_the_repository =
-        ["readme.md", "changelog.md", "contributing.md", "license.md", "security.md", "code_of_conduct.md"];
-    let reserved = is_any_of(&["index.md", "log.md"]) || (depth == 1 && is_any_of(&about_the_repository));
-    let is_markdown = name.len().checked_sub(3).and_then(|at| name.get(at..));
-    is_markdown.is_some_and(|end| end.eq_ignore_ascii_case(".md")) && !reserved
-}
-
-/// Whether [`Brain::files`] would list a regular file at this path, with `/` between its parts.
-pub fn is_unit_path(path: &str) -> bool {
-    let depth = path.split('/').count();
-    let is_plain = |part: &str| !part.is_empty() && !part.starts_with('.');
-    let name = path.rsplit('/').next().unwrap_or_default();
-    let is_foreign = || path.split('/').next() != Some(UNITS_FOLDER) && path.split('/').any(is_foreign);
-    depth <= DEPTH_MAX && path.split('/').all(is_plain) && is_unit_name(name, depth) && !is_foreign()
-}
-
-/// Whether a folder of this name holds other people's texts.
-fn is_foreign(name: impl AsRef<OsStr>) -> bool {
-    FOREIGN_FOLDERS.iter().any(|folder| name.as_ref() == *folder)
-}
-
-/// The `.gitignore` files of the folders that a walk is in, outermost first.
-#[derive(Default)]
-struct Ignored(Vec<(PathBuf, Gitignore)>);
-
-impl Ignored {
-    /// Reads the folder's file, if it has one. An invalid line is skipped.
-    fn enter(&mut self, folder: &Path) {
-        let file = folder.join(".gitignore");
-        if file.is_file() {
-            self.0.push((folder.to_owned(), Gitignore::new(file).0));
-        }
-    }
-
-    /// Whether the innermost file that says something about the path ignores it.
-    fn is_ignored(&mut self, path: &Path, is_folder: bool) -> bool {
-        // A walk in depth comes back to no folder that it has left.
-        while self.0.last().is_some_and(|(folder, _)| !path.starts_with(folder)) {
-            self.0.pop();
-        }
-        let matches = self.0.iter().rev().map(|(_, ignored)| ignored.matched(path, is_folder));
-        matches.into_iter().find(|found| !found.is_none()).is_some_and(|found| found.is_ignore())
-    }
-}
-
-/// Whether [`Brain::files`] descends into a folder or lists a file.
-fn is_listed(entry: &DirEntry) -> bool {
-    let Some(name) = entry.file_name().to_str().filter(|name| !name.starts_with('.')) else { return false };
-    if entry.file_type().is_dir() {
-        // A folder below the root with a `.git` is a repository of its own.
-        return fs::symlink_metadata(entry.path().join(".git")).is_err();
-    }
-    entry.file_type().is_file() && is_unit_name(name, entry.depth())
-}
-
-/// `None` for a file that has vanished since it was listed.
-fn brain_file(root: &Path, entry: &DirEntry) -> Option<BrainFile> {
-    let path = entry.path().strip_prefix(root).ok()?.to_str()?.to_owned();
-    let metadata = entry.metadata().ok()?;
-    let modified = metadata.modified().ok();
-    let since = modified.and_then(|time| time.duration_since(std::time::UNIX_EPOCH).ok());
-    let modified_ns = since.map_or(0, |since| since.as_nanos() as i128);
-    Some(BrainFile { path, size: metadata.len(), modified_ns })
 }
 
 #[cfg(test)]

@@ -199,26 +199,34 @@ pub(crate) fn find_unindexed(
 ) -> Result<Unindexed, Error> {
     let (files, known) = list_files_while(brain, read_known);
     let (files, known) = (files?, known?);
-    let known: HashMap<&str, &FileRow> = known.iter().map(|row| (row.path.as_str(), row)).collect();
-    let present: HashSet<&str> = files.iter().map(|file| file.path.as_str()).collect();
-    let gone = known.values().filter(|row| !present.contains(row.path.as_str()));
-    let mut outdated: HashSet<String> = gone.filter_map(|row| row.indexed_id().map(str::to_owned)).collect();
-    let before = |file: &BrainFile| known.get(file.path.as_str()).copied();
-    let mut suspects: Vec<&BrainFile> =
-        files.iter().filter(|file| before(file).is_none_or(|row| !row.has_stamp(file))).collect();
-    suspects.sort_by_key(|file| before(file).is_some());
+    let (mut present, mut suspects, mut outdated) = (Vec::new(), Vec::new(), HashSet::new());
+    // Both are sorted.
+    let mut rows = known.iter().peekable();
+    for file in &files {
+        while let Some(gone) = rows.next_if(|row| row.path < file.path) {
+            outdated.extend(gone.indexed_id().map(str::to_owned));
+        }
+        let before = rows.next_if(|row| row.path == file.path);
+        present.extend(before);
+        if before.is_none_or(|row| !row.has_stamp(file)) {
+            suspects.push((file, before));
+        }
+    }
+    outdated.extend(rows.filter_map(|gone| gone.indexed_id().map(str::to_owned)));
+    suspects.sort_by_key(|(_, before)| before.is_some());
     suspects.truncate(limit);
     let mut units = Vec::new();
-    for file in suspects {
-        let before = before(file);
+    for (file, before) in suspects {
         // A file with the same content gives no unit.
         if let Some((_, Some(unit))) = read_file(brain, file, before) {
             outdated.extend(before.and_then(|row| row.indexed_id().map(str::to_owned)));
             units.push((file.path.clone(), unit));
         }
     }
-    let present = known.values().filter(|row| present.contains(row.path.as_str()));
-    let indexed = present.filter_map(|row| Some((row.indexed_id()?, row.path.as_str())));
+    if units.is_empty() {
+        return Ok(Unindexed { units, outdated });
+    }
+    let indexed = present.into_iter().filter_map(|row| Some((row.indexed_id()?, row.path.as_str())));
     let indexed: HashMap<&str, &str> = indexed.filter(|(id, _)| !outdated.contains(*id)).collect();
     let (mut units, _) = split_owners(units, |(path, unit)| (unit.id.as_str(), path));
     // A copy of a file that the index has is no unit.

@@ -136,6 +136,12 @@ pub fn normalize_name(name: &str) -> String {
 /// Overwrites `normalized`.
 fn normalize_into(normalized: &mut String, name: &str) {
     normalized.clear();
+    if name.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
+        // Nearly all words of titles.
+        normalized.push_str(name);
+        normalized.make_ascii_lowercase();
+        return;
+    }
     let name = name.trim_matches(|c: char| !c.is_alphanumeric());
     let lower = name.chars().flat_map(char::to_lowercase);
     normalized.extend(lower.map(|c| if c.is_alphanumeric() { c } else { '-' }));

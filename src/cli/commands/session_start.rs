@@ -121,9 +121,10 @@ fn greeting(
     let prompts: Option<Vec<&str>> =
         compacted.map(|_| tail.iter().flat_map(|tail| tail.conversation.human_words()).collect());
     let prompts = prompts.as_deref();
+    // Meanwhile.
+    let folders = archived_folders(config, &code).unwrap_or_default();
     let catalog = opening.join().ok().and_then(Result::ok);
     let (unmerged, has_all) = checking.join().ok().flatten().unwrap_or_default();
-    let folders = archived_folders(config, &code).unwrap_or_default();
     // Work trees and clones of one repository are one project.
     let is_here = |cwd: &Path| {
         cwd.starts_with(&project.root)
