@@ -343,7 +343,7 @@ impl Document {
         let keys = Keys { document: self, mapping };
         let defaults = PathDefaults::from_path(path);
         let kind = match keys.text("type")? {
-            Some(kind) => UnitType::from(kind.as_str()),
+            Some(kind) => UnitType::from(text::one_line(&kind, 100).as_str()),
             None if self.has_front_matter() => {
                 return Err(FrontMatterError::new(
                     1,
@@ -539,7 +539,8 @@ impl Keys<'_> {
             .map(|item| {
                 let id = item.get("id").unwrap_or(item);
                 let id = scalar(id).ok_or_else(|| self.wrong("related", WANTED))?;
-                let relation = item.get("relation").and_then(scalar);
+                let relation =
+                    item.get("relation").and_then(scalar).map(|relation| text::one_line(&relation, 100));
                 let reason = item.get("reason").and_then(scalar).map(|reason| text::one_line(&reason, 300));
                 Ok(Related {
                     id: UnitId::verbatim(name::nfc(&text::one_line(target_id(&id), 200))),
@@ -735,6 +736,15 @@ mod tests {
         assert!(errors.len() == 2 && errors[1].starts_with("line 5: `scope` must be"), "{errors:?}");
         let (unit, errors) = document.partial_unit("x.md", &["tags"]).unwrap();
         assert!(unit.kind == UnitType::Note && errors.is_empty());
+    }
+
+    #[test]
+    fn a_type_and_a_relation_are_one_visible_line() {
+        let text = FILE
+            .replace("type: pattern", "type: \"rec\\0ipe\"")
+            .replace("relation: uses", "relation: \"us\\0es\"");
+        let unit = unit(&text).unwrap();
+        assert_eq!((unit.kind.as_str(), unit.related[0].relation.as_str()), ("recipe", "uses"));
     }
 
     #[test]

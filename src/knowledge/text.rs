@@ -19,15 +19,30 @@ pub trait CountTokens: Send + Sync {
 pub fn strip_hidden(text: &str) -> String {
     // Most text is plain ASCII, which is quickly checked byte by byte.
     let is_plain = text.bytes().all(|byte| matches!(byte, b' '..=b'~' | b'\n' | b'\t'));
-    let mut clean = if is_plain { text.to_owned() } else { visible(text).collect() };
-    // Removing one comment can join the halves of another, so this repeats until none is left.
-    while let Some(start) = clean.find("<!--") {
-        match clean[start..].find("-->") {
-            Some(end) => clean.replace_range(start..start + end + 3, ""),
+    let text: String = if is_plain { text.to_owned() } else { visible(text).collect() };
+    if text.contains(OPEN) { without_comments(&text) } else { text }
+}
+
+const OPEN: &str = "<!--";
+
+fn without_comments(text: &str) -> String {
+    let mut clean = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(dash) = rest.find('-') {
+        clean.push_str(&rest[..=dash]);
+        rest = &rest[dash + 1..];
+        // Also one whose halves stood on both sides of another.
+        let Some(start) = clean.strip_suffix(OPEN).map(str::len) else { continue };
+        clean.truncate(start);
+        // The mark at its end may share dashes with the one at its start.
+        let end = ["->", ">"].into_iter().find(|end| rest.starts_with(end)).map(str::len);
+        match end.or_else(|| rest.find("-->").map(|end| end + 3)) {
+            Some(end) => rest = &rest[end..],
             // Never closed: a renderer hides the rest, so a model must not see it either.
-            None => clean.truncate(start),
+            None => return clean,
         }
     }
+    clean.push_str(rest);
     clean
 }
 
@@ -484,6 +499,10 @@ mod tests {
     #[test]
     fn removing_comments_cannot_make_a_new_one() {
         assert_eq!(strip_hidden("a<!<!-- x -->-- hidden -->b"), "ab");
+        assert_eq!(strip_hidden("a<!<!<!-- x -->-- y -->-- z -->b-c"), "ab-c");
+        assert_eq!(strip_hidden("a<!-->b<!--->c"), "abc");
+        let many = "<!---->".repeat(150_000);
+        assert_eq!(strip_hidden(&format!("a{many}b")), "ab", "in time");
         assert_eq!(strip_hidden("a<!\u{200b}-- hidden -->b"), "ab");
     }
 

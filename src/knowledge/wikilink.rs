@@ -59,6 +59,7 @@ pub fn wikilinks(text: &str) -> Vec<Wikilink<'_>> {
 
 fn links_of_line(text: &str, line: Range<usize>) -> Vec<Wikilink<'_>> {
     let mut links = Vec::new();
+    let last_end = text[line.clone()].rfind("]]").map_or(line.start, |end| line.start + end);
     let mut at = line.start;
     while let Some(found) = text[at..line.end].find(['`', '[']) {
         at += found;
@@ -67,8 +68,10 @@ fn links_of_line(text: &str, line: Range<usize>) -> Vec<Wikilink<'_>> {
             let after = at + ticks;
             let end = text[after..line.end].find(&text[at..after]);
             at = end.map_or(after, |end| after + end + ticks);
-        } else if let Some(length) =
-            text[at..line.end].strip_prefix("[[").and_then(|inside| inside.find("]]"))
+        } else if let Some(length) = text[at..line.end]
+            .strip_prefix("[[")
+            .filter(|_| at < last_end)
+            .and_then(|inside| inside.find("]]"))
         {
             let inside = &text[at + 2..at + 2 + length];
             let (named, shown) = inside.split_once('|').map_or((inside, None), |(a, b)| (a, Some(b.trim())));
@@ -112,6 +115,15 @@ mod tests {
         for link in wikilinks(text) {
             assert!(text[link.span.clone()].starts_with("[[") && text[link.span].ends_with("]]"));
         }
+    }
+
+    #[test]
+    fn marks_without_an_end_are_read_once() {
+        let open = "[".repeat(1 << 20);
+        assert!(wikilinks(&open).is_empty());
+        assert!(wikilinks(&"[[[a,".repeat(150_000)).is_empty());
+        assert_eq!(wikilinks(&format!("[[a]] {open}")).len(), 1);
+        assert_eq!(wikilinks(&format!("[[a]] [[b {open}")).len(), 1);
     }
 
     #[test]
