@@ -157,6 +157,7 @@ pub fn look(setup: &Setup, pass: &Pass<'_>, now: Timestamp) -> Result<Reflection
             files.push((path, text, unit));
         }
     }
+    let other_ids = ids_elsewhere(&repository, base, &files)?;
     let vectors = embed(setup, &files, pass)?;
     let units: Vec<&Unit> = files.iter().map(|(.., unit)| unit).collect();
     let stale = (pass.stale)(&units);
@@ -178,7 +179,7 @@ pub fn look(setup: &Setup, pass: &Pass<'_>, now: Timestamp) -> Result<Reflection
         recording_since: recalls.since,
         since: pass.since,
         rejected: proposed_before(setup)?.keys.into_iter().collect(),
-        other_ids: waiting.ids,
+        other_ids: waiting.ids.into_iter().chain(other_ids).collect(),
         other_paths,
         ..reflect::Settings::default()
     };
@@ -194,6 +195,29 @@ pub fn look(setup: &Setup, pass: &Pass<'_>, now: Timestamp) -> Result<Reflection
     findings.truncate(FINDINGS_MAX);
     let changes = reflect::apply(&findings, &observed, &settings, now);
     Ok(Reflection { findings, left_out, changes, units: files.len(), files, base })
+}
+
+/// The ids of the notes outside of the units' folder, and of files in it that cannot be read as units: a link to one of
+/// them is not dangling.
+fn ids_elsewhere(
+    repository: &Repository,
+    base: CommitId,
+    files: &[(String, String, Unit)],
+) -> Result<Vec<UnitId>, ReflectionError> {
+    let read: BTreeSet<&str> = files.iter().map(|(path, ..)| path.as_str()).collect();
+    let mut ids = Vec::new();
+    for path in repository.paths_under(base, "")? {
+        if read.contains(path.as_str()) || !brain::is_unit_path(&path) {
+            continue;
+        }
+        // One that is too large has the id of its path.
+        let text = repository.read_at(base, &path).ok().flatten().unwrap_or_default();
+        let text = String::from_utf8_lossy(&text);
+        let claimed = text.lines().find_map(|line| line.strip_prefix("id:")).map(|id| id.trim().to_owned());
+        ids.extend(claimed.map(UnitId::verbatim));
+        ids.extend(Document::parse("").and_then(|document| document.unit(&path)).map(|unit| unit.id));
+    }
+    Ok(ids)
 }
 
 /// Proposes what was found on one branch. `None` if it changes nothing. It can be killed at any point and repeated.

@@ -54,6 +54,26 @@ fn kinds(found: &Value) -> Vec<&str> {
 }
 
 #[test]
+fn a_link_to_a_file_that_cannot_be_read_or_lies_elsewhere_is_kept() {
+    let sandbox = Sandbox::with_brain();
+    let write = |path: &str, text: &str| {
+        let path = sandbox.brain().join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    };
+    let related = "related: [{id: broken}, {id: notes/plan}, {id: gone}]";
+    write("domains/web/bugs/a.md", &format!("---\nid: a\ntype: bug\n{related}\n---\n\n# A\n\ntext\n"));
+    // Mended tomorrow.
+    write("domains/web/bugs/b.md", "---\nid: broken\ntype: [\n---\n\n# B\n\nother words\n");
+    write("notes/plan.md", "# The plan\n\nwords\n");
+    sandbox.git(&["add", "."]);
+    sandbox.git(&["commit", "-qm", "units"]);
+    let found = sandbox.json(["reflect", "--json"]);
+    assert_eq!(kinds(&found), ["dangling link"], "{found}");
+    assert!(found["findings"][0]["reason"].as_str().unwrap().contains("gone"), "{found}");
+}
+
+#[test]
 fn what_is_untidy_is_proposed_with_reasons_and_merges() {
     let sandbox = untidy();
     let dry = sandbox.ok(["reflect", "--dry-run"]);

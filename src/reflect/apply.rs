@@ -16,9 +16,9 @@ pub(crate) const CONTRADICTS: &str = "contradicts";
 const SUPERSEDES: &str = "supersedes";
 const SUPERSEDED_BY: &str = "superseded_by";
 
-/// The share of a paragraph's words that a text must contain to say the same, as for a lesson that a session repeats
-/// (`extract::similarity`).
-const REPEATED_SHARE: f64 = 0.6;
+/// The share of a paragraph's words that a text must contain to say the same. What is not carried over is lost with its
+/// file, so it is more than what finds two units alike.
+const REPEATED_SHARE: f64 = 0.9;
 
 /// A file that findings change.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -266,6 +266,7 @@ fn add_text(kept: &mut Document, removed: &Observed<'_>, id: &UnitId) {
     // What it got from earlier merges goes along as it is.
     let earlier = body.find(MERGED_HEADING).map_or("", |at| &body[at..]);
     let mut parts = vec![removed.unit.title.as_str()];
+    parts.extend(removed.unit.description.as_deref());
     // Code is not taken apart.
     if text.contains("```") {
         parts.push(text)

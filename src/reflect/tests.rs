@@ -387,6 +387,24 @@ fn what_says_another_thing_is_not_merged_however_alike() {
 }
 
 #[test]
+fn a_merge_carries_over_what_the_other_words_say_more() {
+    let kept = "Restart the queue worker after changing the config file. It caches the values at startup.";
+    let more =
+        "After changing the config file, restart the queue worker, but only when the jobs are drained.";
+    let files = [
+        unit("one", "Restart the worker", "2026-10-02", "", kept),
+        unit("two", "Restart the worker", "2026-10-01", "description: Pause the scheduler first.\n", more),
+    ];
+    let change = Change::Merge { from: UnitId::verbatim("two"), into: UnitId::verbatim("one") };
+    let findings = [Finding::new(Kind::Duplicate, change, String::new(), &[], "")];
+    let text = text_of(&after(&files, &findings), "one").to_owned();
+    assert!(
+        text.contains(kept) && text.contains(more) && text.contains("Pause the scheduler first."),
+        "{text}"
+    );
+}
+
+#[test]
 fn other_lessons_in_the_same_words_are_not_merged() {
     for (one, other) in [
         ("The order list was slow for a missing index", "The order list was slow for stale statistics"),
