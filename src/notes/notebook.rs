@@ -204,7 +204,8 @@ impl Notebook {
         let key = knowledge::text::one_line(&knowledge::text::strip_hidden(key), usize::MAX).to_lowercase();
         let is_it =
             |file: &&NoteFile| file.unit.kind == UnitType::Fact && file.unit.title.to_lowercase() == key;
-        self.files().find(is_it)
+        // One that is still in force before one that is not.
+        self.files().filter(is_it).min_by_key(|file| file.unit.status.as_deref().is_some_and(is_retired))
     }
 
     /// Writes a note down. A title that is in use is allowed: the id gets a number.
@@ -234,11 +235,13 @@ impl Notebook {
         };
         let (id, before) = (known.unit.id.clone(), content(&known.unit).to_owned());
         let was_archived = is_archived(&known.unit);
-        if before == new.content.trim() && !was_archived {
+        let mut tags = known.unit.tags.clone();
+        tags.extend(new.tags.into_iter().filter(|tag| !known.unit.tags.contains(tag)));
+        let tags = Some(tags).filter(|tags| *tags != known.unit.tags);
+        let edit = Edit { content: Some(new.content), tags, ..Edit::default() };
+        if !self.edit(&id, edit, now)? && !was_archived {
             return Ok(Remembered::Unchanged(id));
         }
-        let edit = Edit { content: Some(new.content), ..Edit::default() };
-        self.edit(&id, edit, now)?;
         if was_archived {
             self.set_archived(&id, false, now)?;
         }
@@ -806,6 +809,36 @@ mod tests {
         let two = notebook.remember(NewNote::fact("A\tb", "2"), at(2)).unwrap();
         assert_eq!(two, Remembered::Changed(one.id().clone(), "1".to_owned()));
         assert!(notebook.fact(" a b").is_some() && notebook.fact("a  b").is_some());
+    }
+
+    #[test]
+    fn tags_are_added_to_a_fact_that_is_known() {
+        let mut notebook = Notebook::new([]);
+        let tagged = |tags: &[&str]| NewNote {
+            tags: tags.iter().map(|tag| (*tag).to_owned()).collect(),
+            ..NewNote::fact("port", "1")
+        };
+        let one = notebook.remember(tagged(&["ops"]), at(1)).unwrap().id().clone();
+        let two = notebook.remember(tagged(&["ops", "web"]), at(2)).unwrap();
+        assert_eq!(two, Remembered::Changed(one.clone(), "1".to_owned()));
+        assert_eq!(notebook.file(&one).unwrap().unit.tags, ["ops", "web"]);
+        assert_eq!(notebook.remember(tagged(&["web"]), at(3)).unwrap(), Remembered::Unchanged(one));
+    }
+
+    #[test]
+    fn a_fact_in_force_comes_before_one_that_was_superseded() {
+        let mut notebook = Notebook::new([]);
+        let old = notebook.create(NewNote::fact("A key", "1"), at(1)).unwrap();
+        let new = notebook.create(NewNote::fact("A key", "2"), at(2)).unwrap();
+        for (retired, found) in [(&old, &new), (&new, &old)] {
+            let mut document = notebook.file(retired).unwrap().document.clone();
+            document.set("status", &"superseded".into());
+            notebook.replace(retired, document, at(3)).unwrap();
+            assert_eq!(notebook.fact("a key").unwrap().unit.id, *found);
+            let mut document = notebook.file(retired).unwrap().document.clone();
+            document.set("status", &"accepted".into());
+            notebook.replace(retired, document, at(4)).unwrap();
+        }
     }
 
     #[test]

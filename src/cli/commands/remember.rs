@@ -56,6 +56,9 @@ impl RememberArgs {
         let shown = safe(&key);
         let (said, before) = match &done {
             Remembered::Added(_) => (format!("remembered: {shown}"), None),
+            Remembered::Changed(_, before) if *before == value => {
+                (format!("changed the tags of {shown}"), None)
+            }
             Remembered::Changed(_, before) => {
                 (format!("changed: {shown} (was: {})", safe(before)), Some(before))
             }
