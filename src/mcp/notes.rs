@@ -92,7 +92,9 @@ pub(crate) fn tags(arguments: &JsonObject) -> Result<Vec<String>, String> {
     let wrong = |value: &Value| format!("`tags` must be a list of strings, not {}", kind(value));
     let words = match arguments.get("tags") {
         None | Some(Value::Null) => Vec::new(),
-        Some(Value::String(text)) => text.split(',').map(|tag| tag.trim().to_owned()).collect(),
+        Some(Value::String(text)) => {
+            text.split(',').map(|tag| tag.trim().to_owned()).filter(|tag| !tag.is_empty()).collect()
+        }
         Some(Value::Array(tags)) => {
             let tag = |tag: &Value| tag.as_str().map(str::to_owned).ok_or_else(|| wrong(tag));
             tags.iter().take(TAGS_MAX + 1).map(tag).collect::<Result<_, _>>()?

@@ -62,7 +62,7 @@ pub fn scope_match(item: Option<&str>, asked: Option<&str>) -> f64 {
 }
 
 fn recency(at: Timestamp, now: Timestamp) -> f64 {
-    let days = now.duration_since(at).as_millis() as f64 / 86_400_000.0;
+    let days = (now.duration_since(at).as_millis() as f64 / 86_400_000.0).max(0.0);
     (-LN_2 * days / HALF_LIFE_DAYS).exp()
 }
 
@@ -95,6 +95,12 @@ mod tests {
         for (item, asked, expected) in cases {
             assert_eq!(scope_match(item, asked), expected, "{item:?} {asked:?}");
         }
+    }
+
+    #[test]
+    fn a_date_in_the_future_counts_as_today() {
+        let now: Timestamp = "2026-11-28T00:00:00Z".parse().unwrap();
+        assert_eq!(recency(now + jiff::SignedDuration::from_hours(24 * 365), now), 1.0);
     }
 
     #[test]
