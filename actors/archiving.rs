@@ -535,7 +535,11 @@ impl Archiving {
             }
             let (reading, name) = (archive.clone(), model.clone());
             let read = on_own_thread("memories", move || {
-                let said = reading.said(&session, name.as_deref())?;
+                let said = match reading.said(&session, name.as_deref()) {
+                    // A damaged text gives no memories, and no other session waits for it.
+                    Err(archive::Error::Text { .. }) => Vec::new(),
+                    said => said?,
+                };
                 let topics = reading.noted_topics(&session)?;
                 Ok::<_, archive::Error>((session, memories_of(&said, &topics)))
             });

@@ -577,7 +577,7 @@ impl Archive {
         Ok(first.and_then(|first| Timestamp::from_millisecond(first).ok()))
     }
 
-    /// How many sessions were shown anything since a time, and how many items of theirs by each source.
+    /// How many sessions were shown anything since a time that was judged, and how many items were shown by each source.
     ///
     /// # Errors
     /// When the archive cannot be read.
@@ -588,8 +588,8 @@ impl Archive {
     ) -> Result<(u64, Vec<(String, u64)>), Error> {
         let connection = self.connection()?;
         let params = params![brain, since.as_millisecond()];
-        let sql =
-            "SELECT count(DISTINCT session) FROM shown WHERE brain = ?1 AND at_ms >= ?2 AND NOT is_withheld";
+        let sql = "SELECT count(DISTINCT w.session) FROM shown w JOIN citations c ON c.shown = w.id
+             WHERE w.brain = ?1 AND w.at_ms >= ?2 AND NOT w.is_withheld";
         let sessions = connection.prepare_cached(sql)?.query_row(params, |row| row.get(0))?;
         let sql = "SELECT source, count(*) FROM shown WHERE brain = ?1 AND at_ms >= ?2 AND NOT is_withheld
             GROUP BY source ORDER BY source";

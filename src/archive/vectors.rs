@@ -78,7 +78,11 @@ impl Archive {
         let mut texts = Texts::new(&connection);
         let mut messages = Vec::new();
         while let Some(row) = rows.next()? {
-            let mut text = texts.get(row.get(1)?, row.get(2)?, row.get(3)?)?;
+            // A damaged one is done without a vector, so that older messages get theirs.
+            let mut text = match texts.get(row.get(1)?, row.get(2)?, row.get(3)?) {
+                Err(Error::Text { .. }) => String::new(),
+                text => text?,
+            };
             text.truncate(text.floor_char_boundary(EMBEDDED_BYTES_MAX));
             messages.push(Unembedded { message: row.get(0)?, text });
         }

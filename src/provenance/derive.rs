@@ -36,13 +36,22 @@ pub fn derive_pending(
         if is_cancelled() {
             break;
         }
-        let (turns, files) = (archive.turns(&session)?, archive.changed_files(&session)?);
-        let mut records = by_model(&session, &turns, &files, archive.noted_records(&session)?);
-        records.extend(derive(&session, &turns, &files));
+        let records = match derive_all(archive, &session) {
+            // A damaged text, which no other session waits for.
+            Err(archive::Error::Text { .. }) => Vec::new(),
+            records => records?,
+        };
         archive.replace_records(&session, &records)?;
         done += 1;
     }
     Ok(done)
+}
+
+fn derive_all(archive: &Archive, session: &Session) -> Result<Vec<NewRecord>, archive::Error> {
+    let (turns, files) = (archive.turns(session)?, archive.changed_files(session)?);
+    let mut records = by_model(session, &turns, &files, archive.noted_records(session)?);
+    records.extend(derive(session, &turns, &files));
+    Ok(records)
 }
 
 /// The records that a model made, each with the prompt that came before what it rests on. One about a file that the
@@ -297,6 +306,33 @@ mod tests {
             assert_eq!(intent(prompt).as_deref(), expected, "{prompt}");
         }
         assert!(intent(&"word ".repeat(100)).unwrap().chars().count() <= CodeRecord::SUMMARY_CHARS_MAX);
+    }
+
+    #[test]
+    fn one_damaged_text_stops_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let projects = folder.path().join("client/projects/-shop");
+        std::fs::create_dir_all(&projects).unwrap();
+        for number in 1..=2 {
+            let session = format!("1bf1a2c4-0c7e-4f3a-9a51-00000000000{number}");
+            let prompt = serde_json::json!({"type": "user", "uuid": format!("u{number}"), "cwd": "/shop",
+                "timestamp": "2026-11-16T10:00:00Z", "sessionId": &session,
+                "message": {"role": "user", "content": format!("Please bound the pool of queue {number}, as it is.")}});
+            std::fs::write(projects.join(format!("{session}.jsonl")), format!("{prompt}\n")).unwrap();
+        }
+        let path = folder.path().join("archive.db");
+        let archive = Archive::open(&path).unwrap();
+        let sources = ClaudeCode::new(vec![folder.path().join("client")]);
+        archive.sync(&[&sources], &SyncSettings::new(folder.path().to_owned())).unwrap();
+        let damage = "UPDATE blobs SET body = x'00' WHERE id = (SELECT max(id) FROM blobs)";
+        assert_eq!(rusqlite::Connection::open(&path).unwrap().execute(damage, []).unwrap(), 1);
+        assert_eq!(derive_pending(&archive, 10, &|| false).unwrap(), 2);
+        assert_eq!(derive_pending(&archive, 10, &|| false).unwrap(), 0);
+        let found = archive.unembedded("a model", 0..100, 10).unwrap();
+        let mut texts: Vec<&str> = found.messages.iter().map(|message| message.text.as_str()).collect();
+        texts.sort_unstable();
+        assert_eq!(texts[0], "");
+        assert!(texts[1].starts_with("Please bound the pool of queue "), "{texts:?}");
     }
 
     #[test]

@@ -129,12 +129,13 @@ impl Receipts {
             return format!("no archived session was told anything in the last {span}\n");
         }
         let percent = |part: u64, of: u64| format!("{:.0} %", 100.0 * part as f64 / of.max(1) as f64);
-        let used = self.sum(|unit| unit.used);
+        let (used, units) = (self.sum(|unit| unit.used), self.units.iter().filter(|unit| unit.sessions > 0));
+        let units_count = units.clone().count();
         let mut text = format!(
             "last {span}: {} told {} of {}\n",
             counted(self.sessions, "session"),
             counted(told, "time"),
-            counted(self.units.len() as u64, "unit")
+            counted(units_count as u64, "unit")
         );
         text = text.replacen(" told ", if self.sessions == 1 { " was told " } else { " were told " }, 1);
         text.push_str(&format!(
@@ -154,7 +155,7 @@ impl Receipts {
         }
         text.push_str(&self.describe_holdout());
         text.push('\n');
-        let rows = self.units.iter().filter(|unit| unit.sessions > 0).take(UNITS_MAX).map(|unit| {
+        let rows = units.take(UNITS_MAX).map(|unit| {
             vec![
                 thousands(unit.sessions),
                 thousands(unit.used),
@@ -163,8 +164,8 @@ impl Receipts {
             ]
         });
         text.push_str(&output::table(&["told", "used", "tokens", "unit"], rows));
-        if self.units.len() > UNITS_MAX {
-            text.push_str(&format!("and {} more; --json has all\n", self.units.len() - UNITS_MAX));
+        if units_count > UNITS_MAX {
+            text.push_str(&format!("and {} more; --json has all\n", units_count - UNITS_MAX));
         }
         text
     }
