@@ -73,7 +73,8 @@ pub struct Reflection {
 }
 
 impl Reflection {
-    /// The prompts for a language model to shorten units, each with its unit: of those that nothing else changes.
+    /// The prompts for a language model to shorten units, each with its unit: of those that nothing else
+    /// changes, and that are not too long.
     pub fn rewrite_requests(&self) -> Vec<(UnitId, String)> {
         let is_changed = |path: &str| self.changes.iter().any(|change| change.path == path);
         let wanted = self.findings.iter().filter_map(|finding| match &finding.change {
@@ -82,7 +83,7 @@ impl Reflection {
         });
         wanted
             .filter(|(path, ..)| !is_changed(path))
-            .map(|(.., unit)| (unit.id.clone(), rewrite_request(unit)))
+            .filter_map(|(.., unit)| Some((unit.id.clone(), rewrite_request(unit)?)))
             .collect()
     }
 

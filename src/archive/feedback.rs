@@ -91,7 +91,7 @@ pub struct Learned {
     pub learner: String,
     /// The revision of the last judgement that it has learned from.
     pub applied_through: i64,
-    /// The judged questions that it has learned from.
+    /// The judged questions of that time, of which the newest were learned from.
     pub questions: u64,
     /// The weights with their own checksum; empty if the base order stays.
     pub body: Vec<u8>,
@@ -99,6 +99,13 @@ pub struct Learned {
     pub report: String,
     /// When it was learned.
     pub learned: Timestamp,
+}
+
+impl Learned {
+    /// How many questions were learned from.
+    pub fn questions_used(&self) -> u64 {
+        self.questions.min(QUESTIONS_MAX.unsigned_abs())
+    }
 }
 
 /// What became of what sessions proposed.

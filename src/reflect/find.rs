@@ -288,10 +288,15 @@ impl<'a> Search<'a> {
             // The age of a unit without dates is not known.
             let is_old = changed(live.unit()).is_some_and(|changed| changed <= limit);
             let is_free = self.is_there(at) && !self.kept.contains(&live.unit().id);
-            if is_old && is_free && last.is_none_or(|last| last <= limit) {
+            // What is held back may be rare, which makes it no less dangerous.
+            let is_enforced = live.unit().enforce.is_some();
+            if is_old && is_free && !is_enforced && last.is_none_or(|last| last <= limit) {
                 let since = match last {
-                    Some(last) => format!("was last shown to a session on {}", last.strftime("%Y-%m-%d")),
-                    None => format!("was shown to no session in {days} days"),
+                    Some(last) => format!(
+                        "was last shown to a session on this machine on {}",
+                        last.strftime("%Y-%m-%d")
+                    ),
+                    None => format!("was shown to no session on this machine in {days} days"),
                 };
                 let change = Change::Archive { unit: live.unit().id.clone() };
                 let reason = format!("{} {since}", live.quoted());

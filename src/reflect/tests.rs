@@ -212,6 +212,9 @@ fn a_unit_is_archived_only_when_recording_has_lasted_long_enough() {
     assert_eq!(archive(&files, None), []);
     assert_eq!(archive(&files, Some("2026-06-01T00:00:00Z")), []);
     assert_eq!(archive(&files, Some("2026-05-01T00:00:00Z"))[0].kind, Kind::Unused);
+    // An action that is held back may be rare.
+    let held = [unit("one", "Bound the pool", "2025-10-01", "enforce: hold\n", BODY)];
+    assert_eq!(archive(&held, Some("2026-05-01T00:00:00Z")), []);
     files[0].recall = shown(1, "2026-07-01");
     assert_eq!(found(&files), [], "it was shown, though never used");
     files[0].recall = shown(1, "2026-01-01");

@@ -198,7 +198,7 @@ impl Order {
             "learner": learned.map(|learned| &learned.learner).filter(|learner| !learner.is_empty()),
             "model": learned.map(|learned| &learned.model),
             "dimensions": learned.map(|learned| learned.dimensions),
-            "questions": learned.map_or(0, |learned| learned.questions),
+            "questions": learned.map_or(0, ::archive::Learned::questions_used),
             "applied_through": learned.map_or(0, |learned| learned.applied_through),
             "learned": learned.map(|learned| learned.learned),
             "estimates": self.verdicts,
@@ -224,7 +224,7 @@ impl Order {
             text.push_str("  order: as without learning; no question of a session was judged yet\n");
             return text;
         };
-        let (ago, questions) = (age(learned.learned, now), counted(learned.questions, "question"));
+        let (ago, questions) = (age(learned.learned, now), counted(learned.questions_used(), "question"));
         if learned.learner.is_empty() {
             text.push_str(&format!("  order: as without learning, by {questions} ({ago} ago)\n"));
         } else {

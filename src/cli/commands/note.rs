@@ -444,8 +444,9 @@ impl OneArgs {
             text.push_str("\nLinks:\n");
         }
         for link in &unit.related {
-            let title = notebook.find(link.id.as_str()).map(|file| file.unit.title.as_str());
-            let missing = if title.is_err() { " (there is no such unit)" } else { "" };
+            let linked = notebook.files().find(|file| file.unit.id == link.id);
+            let title = linked.map(|file| file.unit.title.as_str());
+            let missing = if title.is_none() { " (there is no such unit)" } else { "" };
             let reason =
                 link.reason.as_deref().map(|reason| format!(": {}", safe(reason))).unwrap_or_default();
             text.push_str(&format!("- {}{missing}{reason}\n", safe(title.unwrap_or(link.id.as_str()))));
