@@ -107,7 +107,7 @@ impl Archive {
         let is_found = memories::forget(&transaction, id)?;
         transaction.commit()?;
         if is_found {
-            overwrite(&mut writer)?;
+            overwrite(&mut writer, &["memories_words"])?;
         }
         Ok(is_found)
     }
@@ -125,7 +125,8 @@ impl Archive {
             }
             transaction.commit()?;
         }
-        overwrite(&mut writer)?;
+        remove_names(&mut writer)?;
+        overwrite(&mut writer, &["messages", "records_words", "memories_words"])?;
         Ok(removal)
     }
 }
@@ -162,18 +163,28 @@ fn removal(connection: &rusqlite::Connection, sessions: Vec<Session>) -> Result<
     Ok(removal)
 }
 
+/// Deletes the names of files, tools and models that nothing uses any more. That nothing does is known of all at once:
+/// SQLite would look through whole tables for each name.
+fn remove_names(writer: &mut Writer) -> Result<(), Error> {
+    writer.connection.pragma_update(None, "foreign_keys", false)?;
+    let removed = (|| {
+        let transaction = writer.begin()?;
+        transaction.execute(
+            "DELETE FROM names WHERE id NOT IN (SELECT name FROM tool_uses UNION SELECT file FROM file_modifications
+                UNION SELECT model FROM requests UNION SELECT model FROM vectors UNION SELECT model FROM memory_vectors)",
+            [],
+        )?;
+        Ok(transaction.commit()?)
+    })();
+    writer.connection.pragma_update(None, "foreign_keys", true)?;
+    removed
+}
+
 /// Deleted words are only marked as deleted until their segment is merged; deleted rows are overwritten at once, but
 /// stay in the log until it is emptied.
-fn overwrite(writer: &mut Writer) -> Result<(), Error> {
+fn overwrite(writer: &mut Writer, words: &[&str]) -> Result<(), Error> {
     let transaction = writer.begin()?;
-    // Names of files, tools and models that nothing uses any more.
-    transaction.execute(
-        "DELETE FROM names WHERE id NOT IN (SELECT name FROM tool_uses UNION SELECT file FROM file_modifications
-            UNION SELECT model FROM requests UNION SELECT model FROM vectors UNION SELECT model FROM memory_vectors)",
-        [],
-    )?;
-    transaction.execute("INSERT INTO messages (messages) VALUES ('optimize')", [])?;
-    for table in ["records_words", "memories_words"] {
+    for table in words {
         transaction.execute(&format!("INSERT INTO {table} ({table}) VALUES ('optimize')"), [])?;
     }
     transaction.commit()?;
