@@ -24,6 +24,8 @@ const CONTEXT_CHARS_MAX: usize = 600;
 /// From how many candidates of each list two are fused or sessions are ranked, for each hit that is asked for.
 const RANKED_FACTOR: usize = 4;
 const RANKED_MIN: usize = 100;
+/// From so many on no more are ranked for the sake of more sessions.
+const RANKED_ENOUGH: usize = 10_000;
 const TERMS_MAX: usize = 32;
 const PARTS_MAX: usize = 64;
 /// From this cosine on a message is found by its meaning alone: of a few sessions one is always the nearest. The questions of
@@ -132,7 +134,7 @@ impl Archive {
     pub fn search(&self, query: &SearchQuery, markers: Markers<'_>) -> Result<SearchResults, Error> {
         let wanted = if query.per_session == 0 { query.limit } else { ranked_count(query) };
         let words = self.search_words(query, wanted, query.text.trim().is_empty())?;
-        self.fused(query, markers, words, &[])
+        self.fused_sessions(query, markers, wanted, words, &[])
     }
 
     /// Searches messages by their words and, at the same time, by their meaning; `vector` makes the question's vector, or
@@ -164,7 +166,7 @@ impl Archive {
         });
         let mut meaning = meaning?;
         meaning.retain(|message| message.score >= MEANING_MIN);
-        self.fused(query, markers, words?, &meaning)
+        self.fused_sessions(query, markers, wanted, words?, &meaning)
     }
 
     fn search_words(&self, query: &SearchQuery, wanted: usize, all: bool) -> Result<WordMatches, Error> {
@@ -181,17 +183,35 @@ impl Archive {
                 if let Some(any) = expression.any.as_ref().filter(|_| words.len() < wanted) {
                     let found = matching(&connection, any, &query.filter, wanted)?;
                     let before = words.len();
-                    for message in found {
-                        if words.len() < wanted && !words.iter().any(|known| known.message == message.message)
-                        {
-                            words.push(message);
-                        }
-                    }
+                    let known: HashSet<i64> = words.iter().map(|found| found.message).collect();
+                    words.extend(found.into_iter().filter(|found| !known.contains(&found.message)));
+                    words.truncate(wanted);
                     results.has_partial_matches = words.len() > before;
                 }
             }
         }
         Ok(WordMatches { words, expression, results })
+    }
+
+    /// The results of both searches. More messages are ranked by words as long as the many of one session leave no place
+    /// for other sessions.
+    fn fused_sessions(
+        &self,
+        query: &SearchQuery,
+        markers: Markers<'_>,
+        mut wanted: usize,
+        mut words: WordMatches,
+        meaning: &[Scored],
+    ) -> Result<SearchResults, Error> {
+        loop {
+            let is_cut = query.per_session > 0 && words.words.len() >= wanted && wanted < RANKED_ENOUGH;
+            let results = self.fused(query, markers, words, meaning)?;
+            if !is_cut || results.hits.len() >= query.limit {
+                return Ok(results);
+            }
+            wanted = wanted.saturating_mul(RANKED_FACTOR);
+            words = self.search_words(query, wanted, query.text.trim().is_empty())?;
+        }
     }
 
     /// The results of both searches.

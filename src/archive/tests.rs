@@ -1130,6 +1130,20 @@ fn the_nearest_messages_are_found_in_all_parts_of_the_archive() {
 }
 
 #[test]
+fn many_messages_of_one_session_hide_no_other() {
+    let home = Home::new();
+    let long: Vec<String> = (0..150).map(|number| home.prompt(number, "the lease")).collect();
+    home.write("long", &long);
+    for number in 0..12 {
+        let text = "a longer message in which the lease is named once among other words";
+        home.write(&format!("other-{number}"), &[home.prompt(1_000 + number, text)]);
+    }
+    home.sync();
+    let query = SearchQuery { text: "lease".into(), limit: 10, per_session: 1, ..SearchQuery::default() };
+    assert_eq!(home.search_with(&query).hits.len(), 10);
+}
+
+#[test]
 fn sessions_are_ranked_by_their_best_messages() {
     let home = Home::new();
     home.write(
