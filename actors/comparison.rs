@@ -5,7 +5,7 @@ use std::collections::HashSet;
 
 use index::{Index, Snapshot};
 use knowledge::text::canonical;
-use knowledge::unit::is_unreviewed;
+use knowledge::unit::{is_replaced, is_unreviewed};
 use knowledge::{Candidate, Overlap, OverlapKind, Rejected, UnitId};
 use queue::{Capture, EarlierProposal, Ledger, Stage};
 
@@ -127,6 +127,10 @@ fn neighbor_in_brain(
     cosine: f64,
 ) -> Result<Option<Neighbor>, index::Error> {
     let Some(unit) = snapshot.unit(id)? else { return Ok(None) };
+    // What was replaced may be true again, and would be added where no question finds it.
+    if unit.status.as_deref().is_some_and(is_replaced) {
+        return Ok(None);
+    }
     let mut text = format!("{}\n{}", unit.title, unit.description.unwrap_or_default());
     for chunk in snapshot.chunks_of(id)? {
         text.push('\n');

@@ -12,7 +12,7 @@ use archive::{Archive, ModelFindings};
 use extract::{ExtractionContext, Known, KnownUnit};
 use index::{Index, Mode};
 use jiff::Timestamp;
-use knowledge::unit::is_unreviewed;
+use knowledge::unit::{is_replaced, is_unreviewed};
 use knowledge::{Candidate, CodeRecord, Domain, UnitId};
 use queue::{Claim, EarlierProposal, Ledger, Queue, Stage};
 use tokio::time::Instant;
@@ -250,7 +250,9 @@ fn known_units(index: &Index, proposed: Vec<EarlierProposal>, messages: &[String
     let waiting = proposed.into_iter().filter(|unit| !in_brain.contains(unit.name.as_str()));
     let titles = waiting.map(|unit| unit.title).collect();
     // What an agent wrote and nobody reviewed is no knowledge of the brain's yet.
-    let reviewed = units.into_iter().filter(|unit| !unit.status.as_deref().is_some_and(is_unreviewed));
+    // Nor is what was replaced.
+    let is_no_more = |status: &str| is_unreviewed(status) || is_replaced(status);
+    let reviewed = units.into_iter().filter(|unit| !unit.status.as_deref().is_some_and(is_no_more));
     let units = reviewed.map(|unit| BrainUnit {
         id: unit.id,
         title: unit.title,

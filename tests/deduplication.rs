@@ -53,6 +53,28 @@ fn a_restated_rule_is_not_proposed_again() {
 }
 
 #[test]
+fn a_rule_whose_unit_was_replaced_is_proposed_again() {
+    let sandbox = Sandbox::with_brain();
+    let first = sandbox.capture(&write_session(&sandbox, "11111111-first", &["look at the importer", RULE]));
+    sandbox.git(&["merge", "-q", "--no-edit", first["branch"].as_str().unwrap()]);
+    let units = sandbox.json(["list", "--json"])["units"].clone();
+    let path = sandbox.brain().join(units[0]["path"].as_str().unwrap());
+    let text = std::fs::read_to_string(&path).unwrap();
+    for (status, state) in [("archived", "nothing"), ("rejected", "nothing"), ("superseded", "done")] {
+        std::fs::write(&path, text.replacen("type: ", &format!("status: {status}\ntype: "), 1)).unwrap();
+        sandbox.git(&["commit", "-qam", status]);
+        let name = format!("22222222-{status}");
+        let again = sandbox.capture(&write_session(&sandbox, &name, &["once more", RULE]));
+        assert_eq!(again["state"], state, "{status}: {again}");
+    }
+    sandbox.ok(["review", "merge", "--all"]);
+    let units = sandbox.json(["list", "--json"])["units"].clone();
+    assert_eq!(units.as_array().unwrap().len(), 2, "{units}");
+    let old = std::fs::read_to_string(&path).unwrap();
+    assert_eq!(old, text.replacen("type: ", "status: superseded\ntype: ", 1), "stays as it was");
+}
+
+#[test]
 fn a_restated_rule_is_known_without_an_embedding_model_too() {
     let mut sandbox = Sandbox::with_brain();
     sandbox.variables.push(("NUGGET_EMBED_PROVIDER".to_owned(), "off".to_owned()));

@@ -297,6 +297,13 @@ pub fn is_retired(status: &str) -> bool {
     RETIRED.iter().any(|retired| retired.eq_ignore_ascii_case(status.trim()))
 }
 
+/// Whether a unit's status says that something else holds now, not that a person does not want it. What is learned
+/// again of it is new.
+pub fn is_replaced(status: &str) -> bool {
+    const REPLACED: [&str; 3] = ["superseded", "deprecated", "obsolete"];
+    REPLACED.iter().any(|replaced| replaced.eq_ignore_ascii_case(status.trim()))
+}
+
 /// Whether a unit's status says that no question finds it: its person has archived it.
 pub fn is_hidden(status: &str) -> bool {
     "archived".eq_ignore_ascii_case(status.trim())
