@@ -149,6 +149,11 @@ impl Files for BrainView {
 
     fn read(&self, path: &str) -> Result<String, Error> {
         let full = || PathBuf::from(path);
+        if self.overlay.as_ref().is_some_and(|overlay| overlay.removes(path)) {
+            // The branch of a note that waits may be checked out.
+            let gone = || Err(Error::Read { path: full(), source: std::io::ErrorKind::NotFound.into() });
+            return self.read_pending_note(path).unwrap_or_else(gone);
+        }
         match self.overlay.as_ref().map(|overlay| overlay.read(path)) {
             None | Some(Ok(None)) => match self.brain.read(path) {
                 Err(error) => self.read_pending_note(path).unwrap_or(Err(error)),

@@ -317,6 +317,21 @@ fn an_agents_note_waits_for_review_and_is_found_marked_at_once() {
 }
 
 #[test]
+fn a_pending_note_stays_unreviewed_while_its_branch_is_checked_out() {
+    let sandbox = Sandbox::with_brain();
+    let mut agent = Agent::start(&sandbox);
+    agent.call("create_note", json!({ "title": "Retry budget", "content": "Webhooks retry 7 times." }));
+    drop(agent);
+    let branch = sandbox.git(&["for-each-ref", "--format=%(refname:short)", "refs/heads/nugget/"]);
+    sandbox.git(&["switch", "-q", branch.trim()]);
+    sandbox.ok(["index", "--rebuild"]);
+    let ask = || sandbox.ok(["ask", "--no-llm", "how often does a webhook retry?"]);
+    assert!(ask().contains("reviewed: not yet, written by an agent"), "{}", ask());
+    sandbox.git(&["switch", "-q", "-"]);
+    assert!(ask().contains("reviewed: not yet, written by an agent"), "{}", ask());
+}
+
+#[test]
 fn a_pending_note_is_told_with_no_prompt() {
     let mut sandbox = Sandbox::with_brain();
     let hook = [("NUGGET_USER_PROMPT_ENABLED", "on"), ("NUGGET_USER_PROMPT_DEADLINE_MS", "20000")];

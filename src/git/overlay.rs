@@ -50,6 +50,11 @@ impl Overlay {
         self.files.retain(|path, _| is_kept(path));
     }
 
+    /// Whether a file of the work tree is not served.
+    pub fn removes(&self, path: &str) -> bool {
+        matches!(self.files.get(path), Some(None))
+    }
+
     /// The content of a replacement; `None` if the path has none.
     ///
     /// # Errors
