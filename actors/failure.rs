@@ -45,6 +45,15 @@ impl Failure {
         Self::new(FailureClass::Permanent, message)
     }
 
+    /// What another file or capture is the cause of: this one waits, and has used no attempt.
+    pub(crate) fn of_another(self) -> Self {
+        let class = match self.class {
+            FailureClass::Retry(None) | FailureClass::Permanent => FailureClass::Waits,
+            class => class,
+        };
+        Self { class, ..self }
+    }
+
     fn with_hint(class: FailureClass, error: &(dyn std::error::Error + 'static), hint: Option<&str>) -> Self {
         let message = error_chain(error);
         Self::new(class, hint.map_or_else(|| message.clone(), |hint| format!("{message} ({hint})")))

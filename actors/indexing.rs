@@ -82,7 +82,7 @@ impl StageWorker for IndexingWorker {
 
     async fn work(&self, claim: Claim) -> Result<Step, Failure> {
         let mut findings: Findings = pipeline::decode(&claim.input)?;
-        self.refresh(Mode::Changed, None).await?;
+        self.refresh(Mode::Changed, None).await.map_err(Failure::of_another)?;
         let model = self.model.name();
         if findings.model != model {
             // The settings have changed since: vectors of two models are never compared.

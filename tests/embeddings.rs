@@ -25,6 +25,18 @@ fn sandbox() -> Sandbox {
     sandbox
 }
 
+#[test]
+fn a_file_that_no_model_reads_anything_of_stops_nothing() {
+    let sandbox = sandbox();
+    for (name, text) in [("zero", "\u{200b}"), ("lost", &"\u{fffd}".repeat(40))] {
+        let unit = format!("---\nid: {name}\ntype: note\ntitle: \"{text}\"\n---\n\n{text}\n");
+        std::fs::write(sandbox.brain().join(format!("domains/{name}.md")), unit).unwrap();
+    }
+    sandbox.ok(["index"]);
+    let found = sandbox.ok(["ask", "--no-llm", "how do events leave?"]);
+    assert!(found.contains("through the outbox table"), "{found}");
+}
+
 /// Builds a command for a user who has configured a provider.
 fn provider_command(sandbox: &Sandbox, api: &EmbeddingsApi, provider: &str, arguments: &[&str]) -> Command {
     let mut command = sandbox.command();

@@ -4,6 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use brain::Files;
+use knowledge::text::is_hidden;
 use knowledge::wikilink::wikilinks;
 use knowledge::{CountTokens, Embedding, Unit};
 use rayon::prelude::*;
@@ -348,7 +349,16 @@ fn find_work(
         }
         None => Ok(None),
     };
-    for ((path, unit), pieces) in changes.units.into_iter().zip(pieces) {
+    for ((path, unit), mut pieces) in changes.units.into_iter().zip(pieces) {
+        for piece in &mut pieces {
+            let chars = || piece.breadcrumb.chars().chain(piece.text.chars());
+            let is_blank = || chars().all(|c| c.is_whitespace() || is_hidden(c));
+            let is_empty = || is_blank() || tokens.count(&piece.embedding_text()) == 0;
+            // Nothing of it can be embedded, and all others would wait for it.
+            if !chars().any(char::is_alphanumeric) && is_empty() {
+                piece.text.clone_from(&path);
+            }
+        }
         work.add_unit(path, unit, pieces, &mut reused).map_err(store.sqlite())?;
     }
     Ok(work)
