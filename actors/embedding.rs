@@ -1,4 +1,4 @@
-//! Computes vectors. Embeds one batch of passages at a time, so that a question never waits behind a
+//! Computes vectors. Embeds one batch of passages at a time, so that a question waits for one at most, and not for a
 //! reindex.
 
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::stage_actor::{StageWorker, Step};
 #[derive(Clone)]
 pub(crate) struct EmbeddingWorker {
     model: EmbeddingModel,
-    /// One batch of passages at a time; the other session of the model stays free for questions.
+    /// One batch of passages at a time.
     passages: Arc<Semaphore>,
 }
 

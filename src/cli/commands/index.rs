@@ -21,7 +21,7 @@ Examples:
 #[derive(clap::Args)]
 #[command(after_help = AFTER)]
 pub(crate) struct IndexArgs {
-    /// Read and embed everything again
+    /// Read everything again; vectors of equal texts are kept
     #[arg(long)]
     rebuild: bool,
     /// Detach from the terminal, print nothing, and exit if another process is doing it
