@@ -172,7 +172,7 @@ fn month_alone(words: &[&str], at: usize, today: Date) -> Option<Period> {
     }
     let is_relative = before == "last" || before == "this";
     // "This may be", "the last 2000 uploads".
-    if is_relative && (words[at] == "may" || year(words[at]).is_some()) {
+    if before == "this" && words[at] == "may" || is_relative && year(words[at]).is_some() {
         return None;
     }
     let month = month(words[at]).filter(|_| words[at].len() > 2);
