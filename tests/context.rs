@@ -309,6 +309,9 @@ fn units_about_an_answers_files_say_what_may_no_longer_hold() {
     assert!(about.contains("rates-are-cached · constraint · about src/rates.rs, by its scope"), "{about}");
     assert!(about.contains("> Body of rates-are-cached."), "{about}");
     assert!(!about.contains("rounding"), "{about}");
+    let data = ask(&["--no-llm", "--json", "--file", "src/rates.rs", "zebra crossings"]);
+    let data: Value = serde_json::from_str(&data).unwrap();
+    assert_eq!(data["about_files"][0]["id"], "rates-are-cached", "{data}");
     let absolute = ask(&["--no-llm", "--file", &shop.file("src/rates.rs"), "zebra crossings"]);
     assert!(absolute.contains("about src/rates.rs"), "{absolute}");
     let mut add = shop.sandbox.command();

@@ -351,7 +351,7 @@ impl Archive {
                 SELECT id, row_number() OVER (ORDER BY branch IS ?2 DESC, ended_ms DESC) place FROM sessions
                 WHERE project = ?1 AND parent IS NULL ORDER BY branch IS ?2 DESC, ended_ms DESC LIMIT ?3) s
             JOIN file_modifications f ON f.session = s.id JOIN names n ON n.id = f.file
-            ORDER BY s.place, f.last_ms DESC LIMIT ?4";
+            GROUP BY n.name ORDER BY min(s.place), max(f.last_ms) DESC LIMIT ?4";
         let connection = self.connection()?;
         let mut statement = connection.prepare_cached(sql)?;
         let params = params![project, branch, sessions as i64, limit as i64];

@@ -70,12 +70,13 @@ impl FileHints {
         for path in paths.iter().take(FILES_MAX) {
             let from = path.char_indices().rev().nth(PATH_CHARS_MAX - 1).map_or(0, |(at, _)| at);
             let path = text::one_line(&path[from..], PATH_CHARS_MAX).to_lowercase().replace('\\', "/");
-            let mut parts = path.rsplit('/').filter(|part| !part.is_empty() && !part.starts_with('.'));
-            let (name, folder) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
-            let stem = name.split('.').next().unwrap_or_default();
+            let mut parts = path.rsplit('/').filter(|part| !matches!(*part, "" | "." | ".."));
+            let name = parts.next().unwrap_or_default();
+            let folder = parts.find(|part| !part.starts_with('.')).unwrap_or_default();
+            let stem = name.trim_start_matches('.').split('.').next().unwrap_or_default();
             let is_specific = |word: &str| word.chars().count() >= STEM_CHARS_MIN && !GENERIC.contains(&word);
             let all = [
-                (name, 1.0, name != stem && (is_specific(stem) || stem.is_empty())),
+                (name, 1.0, name != stem && is_specific(stem)),
                 (stem, 0.7, is_specific(stem)),
                 (folder, 0.4, is_specific(folder)),
             ];
@@ -135,6 +136,8 @@ mod tests {
         assert_eq!(signals(&["src/main.rs", "lib/mod.rs", "tests/", ".", "..", "", "/"]), [] as [&str; 0]);
         assert_eq!(signals(&["a/pay.go", "b/pay.go"]), [] as [&str; 0]);
         assert_eq!(signals(&["Dockerfile", "x/Dockerfile"]), ["dockerfile"]);
+        assert_eq!(signals(&["deploy/.gitlab-ci.yml"]), [".gitlab-ci.yml", "gitlab-ci", "deploy"]);
+        assert_eq!(signals(&["invoices/.github/ci.yml"]), ["invoices"]);
     }
 
     #[test]
