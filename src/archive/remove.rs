@@ -163,17 +163,17 @@ fn removal(connection: &rusqlite::Connection, sessions: Vec<Session>) -> Result<
     Ok(removal)
 }
 
-/// Deletes the names of files, tools and models that nothing uses any more. That nothing does is known of all at once:
-/// SQLite would look through whole tables for each name.
+/// Deletes the names of files, tools and models that nothing uses any more. Which these are is found for all at once;
+/// SQLite's own check would look through whole tables for each of them.
 fn remove_names(writer: &mut Writer) -> Result<(), Error> {
     writer.connection.pragma_update(None, "foreign_keys", false)?;
     let removed = (|| {
         let transaction = writer.begin()?;
-        transaction.execute(
-            "DELETE FROM names WHERE id NOT IN (SELECT name FROM tool_uses UNION SELECT file FROM file_modifications
-                UNION SELECT model FROM requests UNION SELECT model FROM vectors UNION SELECT model FROM memory_vectors)",
-            [],
-        )?;
+        let used = "SELECT group_concat(format('SELECT %w FROM %w WHERE %w IS NOT NULL', k.\"from\", t.name, k.\"from\"),
+                ' UNION ')
+            FROM sqlite_schema t, pragma_foreign_key_list(t.name) k WHERE k.\"table\" = 'names'";
+        let used: String = transaction.query_row(used, [], |row| row.get(0))?;
+        transaction.execute(&format!("DELETE FROM names WHERE id NOT IN ({used})"), [])?;
         Ok(transaction.commit()?)
     })();
     writer.connection.pragma_update(None, "foreign_keys", true)?;
