@@ -24,8 +24,8 @@ const CONTEXT_CHARS_MAX: usize = 600;
 /// From how many candidates of each list two are fused or sessions are ranked, for each hit that is asked for.
 const RANKED_FACTOR: usize = 4;
 const RANKED_MIN: usize = 100;
-/// From so many on no more are ranked for the sake of more sessions.
-const RANKED_ENOUGH: usize = 10_000;
+/// So many are ranked where the messages of a few sessions are the best.
+const RANKED_OF_FEW_SESSIONS: usize = 10_000;
 const TERMS_MAX: usize = 32;
 const PARTS_MAX: usize = 64;
 /// From this cosine on a message is found by its meaning alone: of a few sessions one is always the nearest. The questions of
@@ -193,25 +193,23 @@ impl Archive {
         Ok(WordMatches { words, expression, results })
     }
 
-    /// The results of both searches. More messages are ranked by words as long as the many of one session leave no place
-    /// for other sessions.
+    /// The results of both searches. Where the many messages of a few sessions leave no place for other sessions, more are
+    /// ranked by words.
     fn fused_sessions(
         &self,
         query: &SearchQuery,
         markers: Markers<'_>,
-        mut wanted: usize,
-        mut words: WordMatches,
+        wanted: usize,
+        words: WordMatches,
         meaning: &[Scored],
     ) -> Result<SearchResults, Error> {
-        loop {
-            let is_cut = query.per_session > 0 && words.words.len() >= wanted && wanted < RANKED_ENOUGH;
-            let results = self.fused(query, markers, words, meaning)?;
-            if !is_cut || results.hits.len() >= query.limit {
-                return Ok(results);
-            }
-            wanted = wanted.saturating_mul(RANKED_FACTOR);
-            words = self.search_words(query, wanted, query.text.trim().is_empty())?;
+        let is_cut = query.per_session > 0 && (wanted..RANKED_OF_FEW_SESSIONS).contains(&words.words.len());
+        let results = self.fused(query, markers, words, meaning)?;
+        if !is_cut || results.hits.len() >= query.limit {
+            return Ok(results);
         }
+        let more = self.search_words(query, RANKED_OF_FEW_SESSIONS, query.text.trim().is_empty())?;
+        self.fused(query, markers, more, meaning)
     }
 
     /// The results of both searches.
