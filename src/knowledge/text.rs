@@ -507,6 +507,26 @@ mod tests {
     }
 
     #[test]
+    fn comments_are_removed_one_after_the_other() {
+        let one_by_one = |text: &str| {
+            let mut clean = text.to_owned();
+            while let Some(start) = clean.find(OPEN) {
+                match clean[start..].find("-->") {
+                    Some(end) => clean.replace_range(start..start + end + 3, ""),
+                    None => clean.truncate(start),
+                }
+            }
+            clean
+        };
+        // All texts of these parts, up to nine.
+        let parts = ["<!", "-", ">", "a"];
+        for number in 0..4_u32.pow(9) {
+            let text: String = (0..9).map(|place| parts[(number >> (2 * place) & 3) as usize]).collect();
+            assert_eq!(strip_hidden(&text), one_by_one(&text), "{text}");
+        }
+    }
+
+    #[test]
     fn one_line_cuts_at_a_word_and_says_so() {
         assert_eq!(one_line("short\n text", 40), "short text");
         assert_eq!(one_line("alpha beta gamma delta", 14), "alpha beta…");

@@ -293,8 +293,7 @@ pub struct Unit {
 
 /// Whether a unit's status says that it no longer holds. Case and surrounding white space do not count.
 pub fn is_retired(status: &str) -> bool {
-    const RETIRED: [&str; 5] = ["superseded", "deprecated", "obsolete", "archived", "rejected"];
-    RETIRED.iter().any(|retired| retired.eq_ignore_ascii_case(status.trim()))
+    is_replaced(status) || is_hidden(status) || "rejected".eq_ignore_ascii_case(status.trim())
 }
 
 /// Whether a unit's status says that something else holds now, not that a person does not want it. What is learned
