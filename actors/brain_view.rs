@@ -80,7 +80,7 @@ impl BrainView {
         Ok(pending)
     }
 
-    /// The pending note at a path, unless a file of the brain is there.
+    /// The pending note at a path.
     fn read_pending_note(&self, path: &str) -> Option<Result<String, Error>> {
         let read = |pending: &Overlay| pending.read(path).transpose();
         let bytes = self.pending.iter().find_map(read)?;

@@ -127,7 +127,7 @@ fn neighbor_in_brain(
     cosine: f64,
 ) -> Result<Option<Neighbor>, index::Error> {
     let Some(unit) = snapshot.unit(id)? else { return Ok(None) };
-    // What was replaced may be true again, and would be added where no question finds it.
+    // What was replaced may be true again. It is new then, and nothing is added to a unit that no longer holds.
     if unit.status.as_deref().is_some_and(is_replaced) {
         return Ok(None);
     }

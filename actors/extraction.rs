@@ -249,11 +249,10 @@ fn known_units(index: &Index, proposed: Vec<EarlierProposal>, messages: &[String
     let in_brain: HashSet<&str> = units.iter().map(|unit| unit.id.as_str()).collect();
     let waiting = proposed.into_iter().filter(|unit| !in_brain.contains(unit.name.as_str()));
     let titles = waiting.map(|unit| unit.title).collect();
-    // What an agent wrote and nobody reviewed is no knowledge of the brain's yet.
-    // Nor is what was replaced.
-    let is_no_more = |status: &str| is_unreviewed(status) || is_replaced(status);
-    let reviewed = units.into_iter().filter(|unit| !unit.status.as_deref().is_some_and(is_no_more));
-    let units = reviewed.map(|unit| BrainUnit {
+    // What an agent wrote and nobody reviewed is no knowledge of the brain's yet, and what was replaced no longer is.
+    let is_unknown = |status: &str| is_unreviewed(status) || is_replaced(status);
+    let known = units.into_iter().filter(|unit| !unit.status.as_deref().is_some_and(is_unknown));
+    let units = known.map(|unit| BrainUnit {
         id: unit.id,
         title: unit.title,
         description: unit.description,

@@ -214,8 +214,8 @@ fn ids_elsewhere(
         // One that is too large has the id of its path.
         let text = repository.read_at(base, &path).ok().flatten().unwrap_or_default();
         let text = String::from_utf8_lossy(&text);
-        let claimed = text.lines().find_map(|line| line.strip_prefix("id:")).map(|id| id.trim().to_owned());
-        ids.extend(claimed.map(UnitId::verbatim));
+        let claimed = text.lines().find_map(|line| line.strip_prefix("id:"));
+        ids.extend(claimed.map(|id| UnitId::verbatim(id.trim().trim_matches(['"', '\'']))));
         ids.extend(Document::parse("").and_then(|document| document.unit(&path)).map(|unit| unit.id));
     }
     Ok(ids)

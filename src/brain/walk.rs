@@ -1,6 +1,5 @@
 //! Finds the markdown files of a brain.
 
-use std::ffi::OsStr;
 use std::fs::{self, DirEntry, ReadDir};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -133,6 +132,6 @@ pub fn is_unit_path(path: &str) -> bool {
 }
 
 /// Whether a folder of this name holds other people's texts.
-fn is_foreign(name: impl AsRef<OsStr>) -> bool {
-    FOREIGN_FOLDERS.iter().any(|folder| name.as_ref() == *folder)
+fn is_foreign(name: &str) -> bool {
+    FOREIGN_FOLDERS.contains(&name)
 }

@@ -57,7 +57,7 @@ impl RememberArgs {
         let (said, before) = match &done {
             Remembered::Added(_) => (format!("remembered: {shown}"), None),
             Remembered::Changed(_, before) if *before == value => {
-                (format!("changed the tags of {shown}"), None)
+                (format!("changed: {shown} (the value is the same)"), None)
             }
             Remembered::Changed(_, before) => {
                 (format!("changed: {shown} (was: {})", safe(before)), Some(before))

@@ -121,7 +121,7 @@ fn greeting(
     let prompts: Option<Vec<&str>> =
         compacted.map(|_| tail.iter().flat_map(|tail| tail.conversation.human_words()).collect());
     let prompts = prompts.as_deref();
-    // Meanwhile.
+    // While the two threads read.
     let folders = archived_folders(config, &code).unwrap_or_default();
     let catalog = opening.join().ok().and_then(Result::ok);
     let (unmerged, has_all) = checking.join().ok().flatten().unwrap_or_default();
