@@ -80,9 +80,9 @@ impl Demo {
         )?;
         output::print(
             "To use nugget yourself:\n\
-             \x20 cargo install --path .     put nugget on your PATH\n\
-             \x20 nugget init                create your brain in ~/brain\n\
-             \x20 nugget install             add nugget to Claude Code\n",
+             \x20 cargo install --locked --path .   put nugget on your PATH\n\
+             \x20 nugget install                    add nugget to Claude Code\n\
+             \x20 nugget init                       create your brain in ~/brain\n",
         )
     }
 
