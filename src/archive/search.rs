@@ -24,8 +24,6 @@ const CONTEXT_CHARS_MAX: usize = 600;
 /// From how many candidates of each list two are fused or sessions are ranked, for each hit that is asked for.
 const RANKED_FACTOR: usize = 4;
 const RANKED_MIN: usize = 100;
-/// So many are ranked where the messages of a few sessions are the best.
-const RANKED_OF_FEW_SESSIONS: usize = 10_000;
 const TERMS_MAX: usize = 32;
 const PARTS_MAX: usize = 64;
 /// From this cosine on a message is found by its meaning alone: of a few sessions one is always the nearest. The questions of
@@ -133,7 +131,7 @@ impl Archive {
     /// When the archive cannot be read. No text of a query is an error.
     pub fn search(&self, query: &SearchQuery, markers: Markers<'_>) -> Result<SearchResults, Error> {
         let wanted = if query.per_session == 0 { query.limit } else { ranked_count(query) };
-        let words = self.search_words(query, wanted, query.text.trim().is_empty())?;
+        let words = self.search_words(query, wanted, query.text.trim().is_empty(), Matches::All)?;
         self.fused_sessions(query, markers, wanted, words, &[])
     }
 
@@ -162,14 +160,20 @@ impl Archive {
                 Some((model, vector)) => nearest(self, &model, &vector, &query.filter, wanted),
                 None => Ok(Vec::new()),
             });
-            (self.search_words(query, wanted, false), joined(meaning))
+            (self.search_words(query, wanted, false, Matches::All), joined(meaning))
         });
         let mut meaning = meaning?;
         meaning.retain(|message| message.score >= MEANING_MIN);
         self.fused_sessions(query, markers, wanted, words?, &meaning)
     }
 
-    fn search_words(&self, query: &SearchQuery, wanted: usize, all: bool) -> Result<WordMatches, Error> {
+    fn search_words(
+        &self,
+        query: &SearchQuery,
+        wanted: usize,
+        all: bool,
+        matches: Matches,
+    ) -> Result<WordMatches, Error> {
         let connection = self.connection()?;
         let mut results = SearchResults::default();
         let expression = expression(&connection, &query.text, query.thinking)?;
@@ -179,9 +183,9 @@ impl Archive {
             None => {}
             Some(expression) => {
                 results.is_syntax_ignored = expression.is_syntax_ignored;
-                words = matching(&connection, &expression.all, &query.filter, wanted)?;
+                words = matching(&connection, &expression.all, &query.filter, wanted, matches)?;
                 if let Some(any) = expression.any.as_ref().filter(|_| words.len() < wanted) {
-                    let found = matching(&connection, any, &query.filter, wanted)?;
+                    let found = matching(&connection, any, &query.filter, wanted, matches)?;
                     let before = words.len();
                     let known: HashSet<i64> = words.iter().map(|found| found.message).collect();
                     words.extend(found.into_iter().filter(|found| !known.contains(&found.message)));
@@ -193,23 +197,26 @@ impl Archive {
         Ok(WordMatches { words, expression, results })
     }
 
-    /// The results of both searches. Where the many messages of a few sessions leave no place for other sessions, more are
-    /// ranked by words.
+    /// The results of both searches. Where the many messages of a few sessions leave no place for other sessions, the best
+    /// message of each is found as well.
     fn fused_sessions(
         &self,
         query: &SearchQuery,
         markers: Markers<'_>,
         wanted: usize,
-        words: WordMatches,
+        mut words: WordMatches,
         meaning: &[Scored],
     ) -> Result<SearchResults, Error> {
-        let is_cut = query.per_session > 0 && (wanted..RANKED_OF_FEW_SESSIONS).contains(&words.words.len());
-        let results = self.fused(query, markers, words, meaning)?;
+        let results = self.fused(query, markers, &words, meaning)?;
+        let is_cut = query.per_session > 0 && words.words.len() >= wanted;
         if !is_cut || results.hits.len() >= query.limit {
             return Ok(results);
         }
-        let more = self.search_words(query, RANKED_OF_FEW_SESSIONS, query.text.trim().is_empty())?;
-        self.fused(query, markers, more, meaning)
+        let best = self.search_words(query, query.limit, false, Matches::BestOfSessions)?;
+        let known: HashSet<i64> = words.words.iter().map(|found| found.message).collect();
+        words.words.extend(best.words.into_iter().filter(|found| !known.contains(&found.message)));
+        words.results.has_partial_matches |= best.results.has_partial_matches;
+        self.fused(query, markers, &words, meaning)
     }
 
     /// The results of both searches.
@@ -217,13 +224,14 @@ impl Archive {
         &self,
         query: &SearchQuery,
         markers: Markers<'_>,
-        WordMatches { words, expression, mut results }: WordMatches,
+        WordMatches { words, expression, results }: &WordMatches,
         meaning: &[Scored],
     ) -> Result<SearchResults, Error> {
+        let mut results = results.clone();
         let connection = self.connection()?;
-        let mut ranked = fuse(&words, meaning);
+        let mut ranked = fuse(words, meaning);
         if query.per_session > 0 {
-            ranked = rank_sessions(&connection, &words, meaning, ranked, query.per_session)?;
+            ranked = rank_sessions(&connection, words, meaning, ranked, query.per_session)?;
         }
         ranked.truncate(query.limit);
         let marked = expression.as_ref().map(|expression| expression.any.as_ref().unwrap_or(&expression.all));
@@ -271,6 +279,14 @@ impl Archive {
         }
         Ok(results)
     }
+}
+
+/// Which messages that match are found.
+#[derive(Clone, Copy, PartialEq)]
+enum Matches {
+    All,
+    /// Of each session, with its subagents, one.
+    BestOfSessions,
 }
 
 /// What the search by words has found.
@@ -346,20 +362,24 @@ fn matching(
     expression: &str,
     filter: &Filter,
     limit: usize,
+    matches: Matches,
 ) -> Result<Vec<Scored>, Error> {
     let mut conditions = filter.of_messages();
     let text = conditions.param(expression.to_owned());
     let limit = conditions.param(limit as i64);
-    let is_filtered = *filter != Filter::default();
-    let join = if is_filtered {
+    let (best, group) = match matches {
+        Matches::All => ("messages.rank", ""),
+        Matches::BestOfSessions => ("min(messages.rank)", "GROUP BY coalesce(s.parent, s.session)"),
+    };
+    let join = if *filter != Filter::default() || matches == Matches::BestOfSessions {
         "JOIN messages_meta m ON m.id = messages.rowid JOIN sessions s ON s.id = m.session"
     } else {
         ""
     };
     // What was said weighs more than what was thought or called.
     let sql = format!(
-        "SELECT messages.rowid, -messages.rank FROM messages {join} WHERE messages.messages MATCH {text} AND {}
-            AND messages.rank MATCH 'bm25(4.0, 1.0, 2.0)' ORDER BY messages.rank LIMIT {limit}",
+        "SELECT messages.rowid, -{best} FROM messages {join} WHERE messages.messages MATCH {text} AND {}
+            AND messages.rank MATCH 'bm25(4.0, 1.0, 2.0)' {group} ORDER BY {best} LIMIT {limit}",
         conditions.sql()
     );
     scored(connection, &sql, &conditions)
