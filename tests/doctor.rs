@@ -535,6 +535,8 @@ fn the_cure_of_a_damaged_queue_can_be_pasted_and_a_session_that_ends_meanwhile_i
     let sandbox = Sandbox::with_brain();
     let transcript = fixture("transcripts/synthetic/flywheel.jsonl");
     sandbox.capture(&transcript);
+    // A worker that has the queue open would write its pages over the damage.
+    sandbox.wait_for_workers();
     let queue = sandbox.state().join("queue.db");
     std::fs::write(&queue, "not a database ".repeat(1000)).unwrap();
     for arguments in [&["--wait"][..], &[]] {

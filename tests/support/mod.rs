@@ -127,6 +127,15 @@ impl Sandbox {
             .unwrap_or_else(|_| panic!("{}: {}", output.status, String::from_utf8_lossy(&output.stderr)))
     }
 
+    /// Waits until no worker runs: one goes on for a moment after the capture that started it has its result.
+    pub(crate) fn wait_for_workers(&self) {
+        let state = self.path().join("state/nugget");
+        let Ok(brains) = std::fs::read_dir(state) else { return };
+        for brain in brains.flatten() {
+            wait_until("the worker has exited", || !queue::is_held(&brain.path().join("drain.lock")));
+        }
+    }
+
     pub(crate) fn git(&self, arguments: &[&str]) -> String {
         git(&self.brain(), arguments)
     }
@@ -135,13 +144,8 @@ impl Sandbox {
 impl Drop for Sandbox {
     /// No process outlives its test: the worker exits by itself once there is nothing to do.
     fn drop(&mut self) {
-        if std::thread::panicking() {
-            return;
-        }
-        let state = self.path().join("state/nugget");
-        let Ok(brains) = std::fs::read_dir(state) else { return };
-        for brain in brains.flatten() {
-            wait_until("the worker has exited", || !queue::is_held(&brain.path().join("drain.lock")));
+        if !std::thread::panicking() {
+            self.wait_for_workers();
         }
     }
 }
