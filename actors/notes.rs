@@ -241,7 +241,7 @@ impl NoteStore {
         setup: &Setup,
         message: &str,
         now: Timestamp,
-        operation: impl FnOnce(&mut Notebook) -> Result<T, notes::Error>,
+        operation: impl FnOnce(&mut Notebook) -> Result<T, NoteError>,
     ) -> Result<(T, Written), NoteError> {
         let repository = setup.repository()?;
         // Other writers do not wait for this.

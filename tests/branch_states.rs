@@ -114,7 +114,8 @@ fn a_merge_at_the_remote_hides_no_note_that_it_does_not_have() {
     wait_for_delivery(&sandbox, &bare);
     // Both change one line.
     add_at_remote(&reviewer, "first.md", |text| text.replace("from a session", "from a person"));
-    agent.call("edit_note", json!({ "note": "first", "content": "First, from a later session." }));
+    let change = json!({ "note": "first", "old_text": "a session", "new_text": "a later session" });
+    agent.call("edit_note", change);
     note(&mut agent, "Second");
     wait_until("the capture has ended", || {
         sandbox.ok(["retry", "--all"]);

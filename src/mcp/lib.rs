@@ -366,7 +366,7 @@ impl Nugget {
     #[tool(
         name = "edit_note",
         description = notes::EDIT_DESCRIPTION,
-        input_schema = notes::input_schema(&[("note", "Id or title"), ("content", "The whole new text"), ("title?", "")]),
+        input_schema = notes::input_schema(&[("note", "Id or title"), ("old_text?", "As it stands in the note, once"), ("new_text?", ""), ("title?", "")]),
         annotations(read_only_hint = false, destructive_hint = true, open_world_hint = false),
         meta = tool_meta()
     )]
@@ -377,9 +377,17 @@ impl Nugget {
     ) -> Result<CallToolResult, ErrorData> {
         let invalid = |what| ErrorData::invalid_params(what, None);
         let note = notes::text(&arguments, "note").map_err(invalid)?;
-        let content = notes::text(&arguments, "content").map_err(invalid)?;
-        let title = notes::optional_text(&arguments, "title").map_err(invalid)?;
-        self.run(context, move |served| async move { served.edit_note(note, title, content).await }).await
+        let text = |name| notes::optional_text(&arguments, name).map_err(invalid);
+        let change = match (text("old_text")?, text("new_text")?) {
+            (Some(old), new) => Some((old, new.unwrap_or_default())),
+            (None, Some(_)) => return Err(invalid("`old_text` is missing".to_owned())),
+            (None, None) => None,
+        };
+        let title = text("title")?;
+        if change.is_none() && title.is_none() {
+            return Err(invalid("nothing to change: give `old_text` and `new_text`, or `title`".to_owned()));
+        }
+        self.run(context, move |served| async move { served.edit_note(note, title, change).await }).await
     }
 
     #[tool(
@@ -630,7 +638,7 @@ impl ServedBrain {
     async fn write_notes<T: Send + 'static>(
         &self,
         message: String,
-        operation: impl FnOnce(&mut Notebook, Timestamp) -> Result<T, ::notes::Error> + Send + 'static,
+        operation: impl FnOnce(&mut Notebook, Timestamp) -> Result<T, NoteError> + Send + 'static,
     ) -> Result<(T, Written), String> {
         let (setup, notes) = (self.setup.clone(), Arc::clone(&self.notes));
         let write = move || {
@@ -654,7 +662,7 @@ impl ServedBrain {
         };
         let without = notes::without_secrets(&(title + &content), &format!("{}{}", new.title, new.content));
         let message = format!("Note {}", new.title);
-        let (id, written) = self.write_notes(message, |notebook, now| notebook.create(new, now)).await?;
+        let (id, written) = self.write_notes(message, |notebook, now| Ok(notebook.create(new, now)?)).await?;
         Ok(notes::written(&format!("noted as {id}{without}"), &written))
     }
 
@@ -662,8 +670,8 @@ impl ServedBrain {
         let reason = checked(&reason)?;
         let message = format!("Link {} and {}", checked(&note)?, checked(&other)?);
         let link = move |notebook: &mut Notebook, now| {
-            let one = notebook.find(&note)?.unit.id.clone();
-            let other = notebook.find(&other)?.unit.id.clone();
+            let one = notebook.find_to_change(&note)?.unit.id.clone();
+            let other = notebook.find_to_change(&other)?.unit.id.clone();
             notebook.link(&one, &other, &reason, now)?;
             Ok((one, other))
         };
@@ -671,23 +679,35 @@ impl ServedBrain {
         Ok(notes::written(&format!("linked {one} and {other}"), &written))
     }
 
+    /// Changes a note's title, or a part of its text: the old text and the new one.
     async fn edit_note(
         &self,
         note: String,
         title: Option<String>,
-        content: String,
+        change: Option<(String, String)>,
     ) -> Result<String, String> {
         let title = title.map(|title| checked(&title)).transpose()?;
-        let clean = checked(&content)?;
-        let without = notes::without_secrets(&content, &clean);
-        let edit = Edit { title, content: Some(clean), tags: None };
+        let mut without = "";
+        let change = match change {
+            Some((old, given)) => {
+                let new = checked(&given)?;
+                without = notes::without_secrets(&given, &new);
+                Some((old, new))
+            }
+            None => None,
+        };
         let message = format!("Edit note {}", checked(&note)?);
-        let change = move |notebook: &mut Notebook, now| {
-            let id = notebook.find_note(&note)?.unit.id.clone();
-            notebook.edit(&id, edit, now)?;
+        let edit = move |notebook: &mut Notebook, now| {
+            let id = notebook.find_note_to_change(&note)?.unit.id.clone();
+            let content = match change {
+                // The whole, as an order may be written in parts.
+                Some((old, new)) => Some(actors::notes::checked(&notebook.content_with(&id, &old, &new)?)?),
+                None => None,
+            };
+            notebook.edit(&id, Edit { title, content, tags: None }, now)?;
             Ok(id)
         };
-        let (id, written) = self.write_notes(message, change).await?;
+        let (id, written) = self.write_notes(message, edit).await?;
         Ok(notes::written(&format!("edited {id}{without}"), &written))
     }
 
@@ -707,7 +727,8 @@ impl ServedBrain {
         let without = notes::without_secrets(&given, &value);
         let new = NewNote { source: AGENT.to_owned(), ..NewNote::fact(key, value) };
         let message = format!("Remember {}", new.title);
-        let (done, written) = self.write_notes(message, |notebook, now| notebook.remember(new, now)).await?;
+        let (done, written) =
+            self.write_notes(message, |notebook, now| Ok(notebook.remember(new, now)?)).await?;
         Ok(notes::written(&format!("remembered as {}{without}", done.id()), &written))
     }
 

@@ -27,7 +27,7 @@ pub(crate) const ALL: [&str; 7] = [CREATE, LINK, EDIT, SEARCH, REMEMBER, RECALL,
 pub(crate) const CREATE_DESCRIPTION: &str = "Write a note for later sessions, when the user asks to save something or you \
 learned what is worth more than a sentence. It waits for the user's review.";
 pub(crate) const LINK_DESCRIPTION: &str = "Link two notes, both ways, with a reason.";
-pub(crate) const EDIT_DESCRIPTION: &str = "Replace a note's text.";
+pub(crate) const EDIT_DESCRIPTION: &str = "Change a part of a note.";
 pub(crate) const SEARCH_DESCRIPTION: &str = "Find notes and facts.";
 pub(crate) const REMEMBER_DESCRIPTION: &str =
     "Remember a short value under a key, such as a host or a preference.";
@@ -78,7 +78,7 @@ pub(crate) fn text(arguments: &JsonObject, name: &str) -> Result<String, String>
     }
 }
 
-/// A text that may be left out.
+/// A text that may be left out or empty.
 pub(crate) fn optional_text(arguments: &JsonObject, name: &str) -> Result<Option<String>, String> {
     match arguments.get(name) {
         None | Some(Value::Null) => Ok(None),

@@ -85,6 +85,18 @@ pub enum Error {
         /// The note.
         id: UnitId,
     },
+    /// A text to replace is not in the note, or more than once.
+    #[error(
+        "the text to replace {} in {id}: {}",
+        if *count == 0 { "is not".to_owned() } else { format!("is {count} times") },
+        if *count == 0 { "copy it as the note has it now" } else { "take along what stands around it" }
+    )]
+    NotOnce {
+        /// The note.
+        id: UnitId,
+        /// How many times it is there.
+        count: usize,
+    },
     /// The unit is neither a note nor a fact.
     #[error("{id} is no note but a {kind}")]
     NotANote {

@@ -186,16 +186,31 @@ impl Notebook {
         }
     }
 
+    /// As [`find`](Self::find), to change what is found: the beginning of an id is not enough.
+    ///
+    /// # Errors
+    /// Those of [`find`](Self::find), and [`Error::NotWhole`].
+    pub fn find_to_change(&self, name: &str) -> Result<&NoteFile, Error> {
+        self.find_whole(name).map_err(|error| match (error, self.find(name)) {
+            (Error::Missing { name }, Ok(file)) => Error::NotWhole { name, id: file.unit.id.clone() },
+            (error, _) => error,
+        })
+    }
+
     /// As [`find`](Self::find), of notes and facts only.
     ///
     /// # Errors
     /// Those of [`find`](Self::find), and [`Error::NotANote`].
     pub fn find_note(&self, name: &str) -> Result<&NoteFile, Error> {
-        let file = self.find(name)?;
-        match is_note(&file.unit) {
-            true => Ok(file),
-            false => Err(Error::NotANote { id: file.unit.id.clone(), kind: file.unit.kind.to_string() }),
-        }
+        self.find(name).and_then(only_note)
+    }
+
+    /// As [`find_to_change`](Self::find_to_change), of notes and facts only.
+    ///
+    /// # Errors
+    /// Those of [`find_to_change`](Self::find_to_change), and [`Error::NotANote`].
+    pub fn find_note_to_change(&self, name: &str) -> Result<&NoteFile, Error> {
+        self.find_to_change(name).and_then(only_note)
     }
 
     /// The fact with this key. Case does not count.
@@ -331,6 +346,19 @@ impl Notebook {
         match content(&self.file(id)?.unit).trim() == expected.trim() {
             true => Ok(()),
             false => Err(Error::Changed { id: id.clone() }),
+        }
+    }
+
+    /// The content of a note with `new` in the place of `old`, which has to stand in it once: nobody replaces what he has
+    /// not seen, or what somebody else has changed since.
+    ///
+    /// # Errors
+    /// [`Error::NotOnce`], [`Error::Missing`].
+    pub fn content_with(&self, id: &UnitId, old: &str, new: &str) -> Result<String, Error> {
+        let content = content(&self.file(id)?.unit);
+        match content.matches(old).count() {
+            1 => Ok(content.replacen(old, new, 1)),
+            count => Err(Error::NotOnce { id: id.clone(), count }),
         }
     }
 
@@ -550,6 +578,13 @@ pub fn content(unit: &Unit) -> &str {
 
 fn is_note(unit: &Unit) -> bool {
     matches!(unit.kind, UnitType::Note | UnitType::Fact)
+}
+
+fn only_note(file: &NoteFile) -> Result<&NoteFile, Error> {
+    match is_note(&file.unit) {
+        true => Ok(file),
+        false => Err(Error::NotANote { id: file.unit.id.clone(), kind: file.unit.kind.to_string() }),
+    }
 }
 
 fn is_archived(unit: &Unit) -> bool {

@@ -520,11 +520,7 @@ impl RmArgs {
         let ((removed, unlinked), written) = change(context, &message, |notebook, now| {
             let (mut removed, mut unlinked) = (Vec::new(), 0);
             for name in &self.notes {
-                let id = notebook.find_note(name)?.unit.id.clone();
-                // The beginning of an id is enough to look at a note, and too little to remove it.
-                if notebook.find_whole(name).is_err() {
-                    return Err(notes::Error::NotWhole { name: name.clone(), id });
-                }
+                let id = notebook.find_note_to_change(name)?.unit.id.clone();
                 // One may be named twice.
                 if !removed.contains(&id) {
                     removed.push(id);
