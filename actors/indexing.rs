@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use index::{Index, Mode, ModelLabel, Report, VectorCache};
+use index::{Comparison, Index, Mode, ModelLabel, Report, VectorCache};
 use knowledge::Embedding;
 use queue::{Claim, Ledger, Stage};
 use ractor::RpcReplyPort;
@@ -224,15 +224,19 @@ impl IndexingWorker {
         let open = || BrainView::with_pending_notes(&self.setup.brain, branch, &queue);
         let view = open();
         self.note_reviewers(&view);
-        if mode == Mode::Changed && self.index.is_current(&view, &label)? {
-            return Ok(Planned::Current);
+        let mut seen = None;
+        if mode == Mode::Changed {
+            match self.index.compare(&view, &label)? {
+                Comparison::Current => return Ok(Planned::Current),
+                Comparison::Outdated(found) => seen = found.map(|found| (view, found)),
+            }
         }
         let mut on_progress = |at: index::Progress| {
             if let Some(progress) = &progress {
                 progress.send_replace(RefreshProgress::Reading { done: at.files, of: at.files_total });
             }
         };
-        Ok(match self.index.try_plan(open, &label, tokenizer, mode, &mut on_progress)? {
+        Ok(match self.index.try_plan(seen, open, &label, tokenizer, mode, &mut on_progress)? {
             Some(plan) if plan.is_empty() => Planned::Current,
             Some(plan) => Planned::Changes(Box::new(plan)),
             None => Planned::Busy,

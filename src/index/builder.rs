@@ -12,7 +12,7 @@ use rusqlite::{Connection, OptionalExtension as _, Row, Transaction, Transaction
 
 use crate::chunk::{self, Piece};
 use crate::error::Error;
-use crate::file_table::{self, FileRow, Progress};
+use crate::file_table::{self, FileRow, Progress, Seen};
 use crate::generation::{Generation, ModelLabel};
 use crate::hnsw::{CHANGED_PART, Graph};
 use crate::records::{ChunkRow, TextHash};
@@ -153,7 +153,7 @@ impl Plan {
     pub(crate) fn from_files(
         store: Arc<Store>,
         lock: BuilderLock,
-        brain: &dyn Files,
+        (brain, mut seen): (&dyn Files, Option<Seen>),
         model: &ModelLabel,
         tokens: &dyn CountTokens,
         mode: Mode,
@@ -169,7 +169,7 @@ impl Plan {
             let before = Generation::read(&connection).map_err(store.sqlite())?;
             let is_same_model = before.as_ref().is_some_and(|before| before.model == *model);
             let before_to_reuse = before.as_ref().filter(|_| mode == Mode::Changed && is_same_model);
-            let work = find_work(&store, &connection, before_to_reuse, brain, tokens, progress)?;
+            let work = find_work(&store, &connection, before_to_reuse, brain, seen.take(), tokens, progress)?;
             Ok((connection, before, work))
         };
         let (connection, before, work) = match find() {
@@ -312,20 +312,29 @@ impl Plan {
 ///
 /// `before`: the generation whose vectors may be reused; `None` if everything is read and embedded again. Files
 /// are also all read again after the chunking rules changed.
+/// `seen`: what was read in this generation already.
 fn find_work(
     store: &Store,
     connection: &Connection,
     before: Option<&Generation>,
     brain: &dyn Files,
+    seen: Option<Seen>,
     tokens: &dyn CountTokens,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Work, Error> {
-    let known = file_table::read_rows(connection).map_err(store.sqlite())?;
+    let (files, known) = match seen {
+        Some(Seen { files, rows, .. }) => (files, rows),
+        None => {
+            let read = || file_table::read_rows(connection).map_err(store.sqlite());
+            let (files, known) = file_table::list_files_while(brain, read);
+            (files?, known?)
+        }
+    };
     let is_usable = |before: &Generation| {
         before.rules == chunk::RULES_VERSION && file_table::covers_units(&known, before.units)
     };
     let clear = !before.is_some_and(is_usable);
-    let changes = file_table::find_changes(store, connection, brain, &known, clear, progress)?;
+    let changes = file_table::find_changes(store, connection, brain, &files, &known, clear, progress)?;
     let Some(changes) = changes else { return Ok(Work::default()) };
     let mut work = Work {
         clear,

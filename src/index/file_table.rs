@@ -118,7 +118,10 @@ fn read_content(brain: &dyn Files, path: &str) -> Content {
 }
 
 /// Lists the brain's files on a thread of its own while `read` runs: in a large brain both take long.
-fn list_files_while<R>(brain: &dyn Files, read: impl FnOnce() -> R) -> (Result<Vec<BrainFile>, Error>, R) {
+pub(crate) fn list_files_while<R>(
+    brain: &dyn Files,
+    read: impl FnOnce() -> R,
+) -> (Result<Vec<BrainFile>, Error>, R) {
     std::thread::scope(|scope| {
         let listing = scope.spawn(|| brain.files());
         let read = read();
@@ -127,35 +130,63 @@ fn list_files_while<R>(brain: &dyn Files, read: impl FnOnce() -> R) -> (Result<V
     })
 }
 
-/// Whether the index agrees with the brain's files, model and rules.
-pub(crate) fn is_current(store: &Store, brain: &dyn Files, model: &ModelLabel) -> Result<bool, Error> {
-    if store.is_marked_damaged() {
-        return Ok(false);
+/// What a comparison of a brain with its index says.
+pub enum Comparison {
+    /// A plan would be empty.
+    Current,
+    /// Something has changed. What was read for that, unless all has to be read again.
+    Outdated(Option<Seen>),
+}
+
+/// A brain's files, listed while the index had this generation, and its rows of them.
+pub struct Seen {
+    generation: String,
+    pub(crate) files: Vec<BrainFile>,
+    pub(crate) rows: Vec<FileRow>,
+}
+
+impl Seen {
+    /// Whether the index still has the generation: what another builder has published since was listed later.
+    pub(crate) fn is_of(&self, store: &Store) -> bool {
+        let read = || Generation::read(&*store.reader()?).map_err(store.sqlite());
+        read().ok().flatten().is_some_and(|generation| generation.key() == self.generation)
     }
-    let read_known = || -> Result<Option<Vec<FileRow>>, Error> {
-        let mut connection = store.reader()?;
-        let transaction = connection.transaction().map_err(store.sqlite())?;
-        let generation = match Generation::read(&transaction) {
-            Err(error) if schema::has_no_tables(&error) => return Ok(None),
-            generation => generation.map_err(store.sqlite())?,
-        };
-        let is_usable =
-            |generation: &Generation| generation.model == *model && generation.rules == chunk::RULES_VERSION;
-        if !generation.as_ref().is_some_and(is_usable) {
-            return Ok(None);
-        }
-        read_rows(&transaction).map(Some).map_err(store.sqlite())
+}
+
+/// Whether the index agrees with the brain's files, model and rules.
+pub(crate) fn compare(store: &Store, brain: &dyn Files, model: &ModelLabel) -> Result<Comparison, Error> {
+    if store.is_marked_damaged() {
+        return Ok(Comparison::Outdated(None));
+    }
+    let mut connection = store.reader()?;
+    let transaction = connection.transaction().map_err(store.sqlite())?;
+    // Before the files are listed: none of them is then older than the generation.
+    let generation = match Generation::read(&transaction) {
+        Err(error) if schema::has_no_tables(&error) => None,
+        generation => generation.map_err(store.sqlite())?,
     };
-    let (files, known) = list_files_while(brain, read_known);
-    let files = files?;
-    let Some(known) = known? else { return Ok(false) };
-    if known.len() != files.len() {
-        return Ok(false);
+    let is_usable =
+        |generation: &Generation| generation.model == *model && generation.rules == chunk::RULES_VERSION;
+    let Some(generation) = generation.filter(is_usable) else { return Ok(Comparison::Outdated(None)) };
+    let read_known = || read_rows(&transaction).map_err(store.sqlite());
+    let (files, rows) = list_files_while(brain, read_known);
+    let (files, rows) = (files?, rows?);
+    match agree(store, brain, &files, &rows) {
+        true => Ok(Comparison::Current),
+        false => Ok(Comparison::Outdated(Some(Seen { generation: generation.key(), files, rows }))),
+    }
+}
+
+/// Whether the rows are those of the files. Only files that were written moments before they were indexed are read again,
+/// once.
+fn agree(store: &Store, brain: &dyn Files, files: &[BrainFile], rows: &[FileRow]) -> bool {
+    if rows.len() != files.len() {
+        return false;
     }
     let mut settled = Vec::new();
-    for (file, row) in files.iter().zip(known) {
+    for (file, row) in files.iter().zip(rows) {
         if file.path != row.path || !row.has_stamp(file) {
-            return Ok(false);
+            return false;
         }
         if row.is_unchanged(file) {
             continue;
@@ -167,7 +198,7 @@ pub(crate) fn is_current(store: &Store, brain: &dyn Files, model: &ModelLabel) -
             Content::Gone => false,
         };
         if !is_same {
-            return Ok(false);
+            return false;
         }
         if now.settled && !row.settled {
             settled.push(row);
@@ -178,7 +209,7 @@ pub(crate) fn is_current(store: &Store, brain: &dyn Files, model: &ModelLabel) -
     {
         tracing::debug!(%error, "failed to mark files as settled");
     }
-    Ok(true)
+    true
 }
 
 /// What a generation does not have yet.
@@ -240,7 +271,7 @@ pub(crate) fn find_unindexed(
 
 /// Marks rows so that their files need not be read again. Does nothing while a builder works: the builder marks
 /// them itself.
-fn mark_settled(store: &Store, rows: &[FileRow]) -> Result<(), Error> {
+fn mark_settled(store: &Store, rows: &[&FileRow]) -> Result<(), Error> {
     let Some(lock) = BuilderLock::try_take(store.folder())? else { return Ok(()) };
     let mut connection = store.writer(&lock)?;
     let mut write = || -> rusqlite::Result<()> {
@@ -272,21 +303,21 @@ pub(crate) struct Changes {
     pub(crate) changed: usize,
 }
 
-/// Compares the brain's files with the table's rows, or reads all of them if `is_reread`.
+/// Compares a brain's files with the table's rows, or reads all of them if `is_reread`.
 ///
 /// Returns `None` if no file has other content; new modification times are then written to the table.
 pub(crate) fn find_changes(
     store: &Store,
     connection: &Connection,
     brain: &dyn Files,
+    files: &[BrainFile],
     known: &[FileRow],
     is_reread: bool,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Option<Changes>, Error> {
-    let files = brain.files().map_err(Error::Brain)?;
     let trusted: &[FileRow] = if is_reread { &[] } else { known };
     let trusted: HashMap<&str, &FileRow> = trusted.iter().map(|row| (row.path.as_str(), row)).collect();
-    let mut scan = Scan::run(brain, &files, &trusted, progress);
+    let mut scan = Scan::run(brain, files, &trusted, progress);
     let removed: Vec<String> = {
         let present: HashSet<&str> = scan.rows.iter().map(|row| row.path.as_str()).collect();
         let paths = known.iter().map(|row| &row.path);
@@ -298,7 +329,7 @@ pub(crate) fn find_changes(
         }
         return Ok(None);
     }
-    let units_removed = scan.assign_ids(brain, &files, known);
+    let units_removed = scan.assign_ids(brain, files, known);
     let Scan { mut rows, units, changed, .. } = scan;
     rows.retain(|row| trusted.get(row.path.as_str()) != Some(&row));
     Ok(Some(Changes { units, rows, removed, units_removed, changed: changed.len() }))

@@ -60,7 +60,7 @@ pub use builder::{Mode, Plan, PrechunkedUnit, Report};
 pub use cache::VectorCache;
 pub use catalog::{Catalog, UnitSummary};
 pub use error::Error;
-pub use file_table::{Progress, id_is_taken};
+pub use file_table::{Comparison, Progress, Seen, id_is_taken};
 pub use filter::Filter;
 pub use generation::ModelLabel;
 pub use hnsw::CHUNKS_MIN as GRAPH_FROM_CHUNKS;
@@ -119,17 +119,19 @@ impl Index {
     ) -> Result<Plan, Error> {
         store::retry_while_replaced(self.store.folder(), || {
             let lock = BuilderLock::wait(self.store.folder())?;
-            Plan::from_files(self.store.clone(), lock, brain, model, tokens, mode, progress)
+            Plan::from_files(self.store.clone(), lock, (brain, None), model, tokens, mode, progress)
         })
     }
 
     /// As [`Index::plan`], but returns `None` at once if another builder works. The brain is opened once no other builder
-    /// can work: a view from before that may be older than what another one has published meanwhile.
+    /// can work: a view from before that may be older than what another one has published meanwhile. If none has, the one
+    /// that was compared is used, with what was `seen` of it.
     ///
     /// # Errors
     /// Those of [`Index::plan`].
     pub fn try_plan<F: Files>(
         &self,
+        seen: Option<(F, Seen)>,
         open: impl FnOnce() -> F,
         model: &ModelLabel,
         tokens: &dyn CountTokens,
@@ -137,7 +139,11 @@ impl Index {
         progress: &mut dyn FnMut(Progress),
     ) -> Result<Option<Plan>, Error> {
         let Some(lock) = BuilderLock::try_take(self.store.folder())? else { return Ok(None) };
-        Plan::from_files(self.store.clone(), lock, &open(), model, tokens, mode, progress).map(Some)
+        let (brain, seen) = match seen.filter(|(_, seen)| seen.is_of(&self.store)) {
+            Some((brain, seen)) => (brain, Some(seen)),
+            None => (open(), None),
+        };
+        Plan::from_files(self.store.clone(), lock, (&brain, seen), model, tokens, mode, progress).map(Some)
     }
 
     /// Plans a generation of exactly the given units, in the given pieces, for a set of passages that was cut
@@ -155,8 +161,16 @@ impl Index {
     ///
     /// # Errors
     /// If the brain cannot be listed or the index cannot be read.
+    pub fn compare(&self, brain: &dyn Files, model: &ModelLabel) -> Result<Comparison, Error> {
+        file_table::compare(&self.store, brain, model)
+    }
+
+    /// Whether [`compare`](Self::compare) finds no change.
+    ///
+    /// # Errors
+    /// Those of [`compare`](Self::compare).
     pub fn is_current(&self, brain: &dyn Files, model: &ModelLabel) -> Result<bool, Error> {
-        file_table::is_current(&self.store, brain, model)
+        Ok(matches!(self.compare(brain, model)?, Comparison::Current))
     }
 
     /// The last commit that was passed to [`Index::note_reviewers`].

@@ -759,7 +759,8 @@ fn one_builder_works_at_a_time_and_readers_do_not_wait() {
     bench.unit("a", "alpha");
     let plan = bench.plan();
     let other = Index::open(&bench.folder()).unwrap();
-    let tried = other.try_plan(|| bench.brain.clone(), &model(), &Words, Mode::Changed, &mut |_| {}).unwrap();
+    let tried =
+        other.try_plan(None, || bench.brain.clone(), &model(), &Words, Mode::Changed, &mut |_| {}).unwrap();
     assert!(tried.is_none());
     assert_eq!(other.pin().unwrap().generation(), 0);
     let waiting = std::thread::spawn({
@@ -770,10 +771,34 @@ fn one_builder_works_at_a_time_and_readers_do_not_wait() {
     assert!(waiting.join().unwrap(), "who waited finds the work done");
     assert!(
         other
-            .try_plan(|| bench.brain.clone(), &model(), &Words, Mode::Changed, &mut |_| {})
+            .try_plan(None, || bench.brain.clone(), &model(), &Words, Mode::Changed, &mut |_| {})
             .unwrap()
             .is_some()
     );
+}
+
+#[test]
+fn what_was_compared_is_not_listed_again_unless_another_builder_has_published_since() {
+    let bench = Bench::new();
+    bench.unit("a", "alpha");
+    publish(bench.plan());
+    bench.unit("b", "beta");
+    let seen = || match bench.index.compare(&bench.brain, &model()).unwrap() {
+        Comparison::Outdated(Some(seen)) => (bench.brain.clone(), seen),
+        _ => panic!("a unit is new"),
+    };
+    let (before, same) = (seen(), seen());
+    // Written after the comparison: the next one finds it.
+    bench.unit("c", "gamma");
+    let never = || panic!("the brain is not opened again");
+    let plan = bench.index.try_plan(Some(same), never, &model(), &Words, Mode::Changed, &mut |_| {});
+    assert_eq!(publish(plan.unwrap().unwrap()).units, 2);
+    publish(bench.plan());
+    // What was seen before the two generations would remove the third unit.
+    let open = || bench.brain.clone();
+    let plan = bench.index.try_plan(Some(before), open, &model(), &Words, Mode::Changed, &mut |_| {});
+    assert!(plan.unwrap().unwrap().is_empty());
+    assert_eq!(bench.find("gamma"), ["c"]);
 }
 
 #[test]
@@ -782,11 +807,13 @@ fn the_brain_is_opened_once_no_other_builder_can_publish() {
     bench.unit("a", "alpha");
     let other = Index::open(&bench.folder()).unwrap();
     let open = || {
-        let busy = other.try_plan(|| bench.brain.clone(), &model(), &Words, Mode::Changed, &mut |_| {});
+        let busy = other.try_plan(None, || bench.brain.clone(), &model(), &Words, Mode::Changed, &mut |_| {});
         assert!(busy.unwrap().is_none(), "another builder works while the brain is opened");
         bench.brain.clone()
     };
-    assert!(bench.index.try_plan(open, &model(), &Words, Mode::Changed, &mut |_| {}).unwrap().is_some());
+    assert!(
+        bench.index.try_plan(None, open, &model(), &Words, Mode::Changed, &mut |_| {}).unwrap().is_some()
+    );
 }
 
 #[test]
