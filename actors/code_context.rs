@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use archive::Project;
-use brain::Brain;
+use brain::{Brain, Files as _};
 use index::Catalog;
 use jiff::Timestamp;
 use knowledge::unit::is_retired;
@@ -15,15 +15,19 @@ use retrieve::FileUnit;
 use transcript::redact::redact;
 use transcript::without_dots;
 
+use crate::brain_view::BrainView;
+
 /// The most units about the files of one question.
 const UNITS_MAX: usize = 8;
 const DETAIL_CHARS_MAX: usize = 400;
 
 /// The project that a process works in, and the brain.
 pub struct CodeContext {
-    root: PathBuf,
+    brain: Brain,
     folder: PathBuf,
     now: Timestamp,
+    /// Opened when a unit is read first: most hooks say nothing of any.
+    view: OnceLock<BrainView>,
     /// Found when it is first asked for: its name is redacted, and loading the rules for that takes a hook's time.
     project: OnceLock<Project>,
     check: Mutex<Option<StaleCheck>>,
@@ -32,8 +36,13 @@ pub struct CodeContext {
 impl CodeContext {
     /// For the project that `folder` is in.
     pub fn new(brain: &Brain, folder: &Path, now: Timestamp) -> Self {
-        let (root, folder) = (brain.root().to_owned(), folder.to_owned());
-        Self { root, folder, now, project: OnceLock::new(), check: Mutex::default() }
+        let (brain, folder) = (brain.clone(), folder.to_owned());
+        Self { brain, folder, now, view: OnceLock::new(), project: OnceLock::new(), check: Mutex::default() }
+    }
+
+    /// Reads units through a view that is open already, if none was read yet.
+    pub fn set_view(&self, view: BrainView) {
+        let _ = self.view.set(view);
     }
 
     fn project(&self) -> &Project {
@@ -66,13 +75,13 @@ impl CodeContext {
         unit_staleness(unit, self.project_key(), check).map(|found| found.in_words())
     }
 
-    /// A unit of the work tree. One that is not there is served from the default branch, and says nothing here.
     fn read(&self, unit_path: &str) -> Option<Unit> {
         parse(self.text(unit_path)?, unit_path)
     }
 
+    /// The reviewed text: the branch of a proposal may be checked out.
     fn text(&self, unit_path: &str) -> Option<String> {
-        std::fs::read_to_string(self.root.join(unit_path)).ok()
+        self.view.get_or_init(|| BrainView::open(&self.brain)).read(unit_path).ok()
     }
 
     /// The units that are about these files by their scope, the most important first.

@@ -339,3 +339,31 @@ fn units_about_an_answers_files_say_what_may_no_longer_hold() {
     assert!(told.contains("rounding; may no longer hold: its date is past"), "{told}");
     assert!(told.contains("Title of ledger") && !told.contains("Title of elsewhere"), "{told}");
 }
+
+#[test]
+fn a_checked_out_proposal_says_nothing_of_a_file() {
+    let shop = Shop::new();
+    shop.unit("rates-are-cached", "scope: [src/rates.rs]\n");
+    shop.sandbox.git(&["switch", "-qc", "nugget/session-1"]);
+    shop.unit("unreviewed", "scope: [src/rates.rs]\n");
+    shop.unit(
+        "rates-are-cached",
+        "scope: [src/rates.rs]\nalternatives: [unreviewed words]\nstale_after: 2026-01-01\n",
+    );
+    let ask = || {
+        shop.sandbox.ok(["index"]);
+        let mut ask = shop.sandbox.command();
+        ask.args(["ask", "--no-llm", "--file", "src/rates.rs", "title of rates are cached"]);
+        String::from_utf8(ask.current_dir(&shop.folder).output().unwrap().stdout).unwrap()
+    };
+    let answer = ask();
+    assert!(answer.contains("rates-are-cached"), "{answer}");
+    assert!(!answer.contains("unreviewed") && !answer.contains("may no longer hold"), "{answer}");
+    // The other way round: what was merged is said, though an older commit is checked out.
+    shop.sandbox.git(&["switch", "-q", "main"]);
+    shop.sandbox.git(&["merge", "-q", "nugget/session-1"]);
+    shop.sandbox.git(&["checkout", "-q", "HEAD~2"]);
+    let answer = ask();
+    assert!(answer.contains("unreviewed · constraint"), "{answer}");
+    assert!(answer.contains("may no longer hold: its date is past"), "{answer}");
+}

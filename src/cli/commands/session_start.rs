@@ -123,7 +123,10 @@ fn greeting(
     let prompts = prompts.as_deref();
     // While the two threads read.
     let folders = archived_folders(config, &code).unwrap_or_default();
-    let catalog = opening.join().ok().and_then(Result::ok);
+    let catalog = opening.join().ok().and_then(|(catalog, view)| {
+        code.set_view(view);
+        catalog.ok()
+    });
     let (unmerged, has_all) = checking.join().ok().flatten().unwrap_or_default();
     // Work trees and clones of one repository are one project.
     let is_here = |cwd: &Path| {
@@ -192,11 +195,12 @@ fn take_in_spooled(places: &StatePaths, brain: &Brain) -> Option<mpsc::Receiver<
     Some(receiver)
 }
 
-/// Opens the catalog on a thread of its own: in a large brain this takes as long as all else.
-fn open_catalog(brain: &Brain) -> JoinHandle<Result<Catalog, index::Error>> {
+/// Opens the catalog on a thread of its own, and the view of the files: in a large brain this takes as long as all else.
+fn open_catalog(brain: &Brain) -> JoinHandle<(Result<Catalog, index::Error>, BrainView)> {
     let brain = brain.clone();
     std::thread::spawn(move || {
-        Catalog::open_with_changes(&brain.derived_folder(), &BrainView::open(&brain), UNINDEXED_MAX)
+        let view = BrainView::open(&brain);
+        (Catalog::open_with_changes(&brain.derived_folder(), &view, UNINDEXED_MAX), view)
     })
 }
 
