@@ -187,9 +187,16 @@ pub fn look(setup: &Setup, pass: &Pass<'_>, now: Timestamp) -> Result<Reflection
     let mut findings = reflect::find(&observed, &settings, now);
     if !waiting.reflected.is_empty() {
         // What an earlier pass proposed may be merged first, and would no longer fit what this one says of the same files.
-        findings.retain(|finding| {
-            let changes = reflect::apply(std::slice::from_ref(finding), &observed, &settings, now);
-            !changes.iter().any(|change| waiting.reflected.contains(&change.path))
+        let waits = |path: &str| waiting.reflected.contains(path);
+        findings.retain(|finding| match &finding.change {
+            // Changes nothing until a model was asked.
+            Change::Rewrite { unit } => {
+                !files.iter().any(|(path, _, known)| known.id == *unit && waits(path))
+            }
+            _ => {
+                let changes = reflect::apply(std::slice::from_ref(finding), &observed, &settings, now);
+                !changes.iter().any(|change| waits(&change.path))
+            }
         });
     }
     let left_out = findings.len().saturating_sub(FINDINGS_MAX);
