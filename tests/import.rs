@@ -273,10 +273,16 @@ fn hostile_files_are_listed_and_left_out() {
     std::os::unix::fs::symlink("/etc/passwd", folder.join("passwd.md")).unwrap();
     let pipe = folder.join("pipe.md");
     assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    home.write(
+        "hostile/conflict.md",
+        "# Lanes\n\n<<<<<<< main\nThe slow suite runs in the first lane alone.\n=======\nThe slow suite runs in the last lane alone.\n>>>>>>> topic\n",
+    );
     let imported = home.import(&["../../hostile"]);
     assert_eq!(titles(&imported), ["Bombs", "Open"], "{imported}");
     let left_out = imported["left_out"].to_string();
-    for expected in ["is not a text file", "is not UTF-8", "is larger than 512 KB"] {
+    for expected in
+        ["is not a text file", "is not UTF-8", "is larger than 512 KB", "line 3: a merge has left a conflict"]
+    {
         assert!(left_out.contains(expected), "{expected}: {left_out}");
     }
     assert!(

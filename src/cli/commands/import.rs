@@ -153,7 +153,7 @@ fn collect_units(
     let mut units: Vec<ProposedUnit> = Vec::new();
     for file in files {
         bar.inc(1);
-        let raw = match sources::read(&file.path) {
+        let raw = match sources::read(&file.path).and_then(without_conflict) {
             Ok(raw) => raw,
             Err(reason) => {
                 left_out.push(LeftOut { what: file.shown.clone(), reason });
@@ -224,6 +224,16 @@ fn collect_units(
     }
     bar.finish_and_clear();
     Ok(units)
+}
+
+/// The text, unless a merge has left a conflict in it: its sections are not what anybody has written.
+fn without_conflict(raw: String) -> Result<String, String> {
+    match knowledge::text::conflict_line(&raw) {
+        Some(line) => {
+            Err(format!("line {line}: a merge has left a conflict; import it once that is resolved"))
+        }
+        None => Ok(raw),
+    }
 }
 
 /// The unit, unless this import has another one for its file.
