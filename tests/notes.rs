@@ -95,6 +95,10 @@ fn a_note_is_committed_linked_and_found() {
     let archived = sandbox.ok(["note", "archive", "jwt-token-format"]);
     assert!(archived.starts_with("archived: jwt-token-format ("), "{archived}");
     assert!(!sandbox.ok(["note", "list"]).contains("jwt-token-format"));
+    for list in [&["note", "list", "--all"][..], &["list"]] {
+        let list = sandbox.ok(list);
+        assert!(list.contains("JWT token format (archived)\n") && list.contains("Auth layer\n"), "{list}");
+    }
     sandbox.ok(["note", "archive", "jwt-token-format", "--undo"]);
     let removed = sandbox.ok(["note", "rm", "jwt-token-format"]);
     assert_eq!(removed, "removed: jwt-token-format\nlinks to it removed from 1 unit\n");

@@ -2,6 +2,7 @@
 
 use brain::Files;
 use knowledge::name::{file_stem, nfc, split_owners};
+use knowledge::unit::is_retired;
 use knowledge::{Document, Unit};
 
 use crate::error::CliError;
@@ -54,6 +55,14 @@ impl UnitFiles {
         };
         let file = self.broken.iter().find(is_it)?;
         Some(CliError::new(output::safe(&file.problem)).hint("correct that file in your own editor"))
+    }
+}
+
+/// The title as lists have it: of a unit that no longer holds with its status.
+pub(crate) fn title_with_status(unit: &Unit) -> String {
+    match unit.status.as_deref().filter(|status| is_retired(status)) {
+        Some(status) => format!("{} ({})", unit.title, status.trim()),
+        None => unit.title.clone(),
     }
 }
 

@@ -9,7 +9,7 @@ use super::completions;
 use crate::context::Context;
 use crate::error::CliError;
 use crate::staleness;
-use crate::unit_files::{UnitFiles, read_units};
+use crate::unit_files::{UnitFiles, read_units, title_with_status};
 use crate::{output, pager};
 
 #[derive(clap::Args)]
@@ -73,12 +73,12 @@ impl ListArgs {
         } else if self.stale {
             let rows = listed.iter().map(|((_, unit), stale)| {
                 let why = stale.as_ref().map(Staleness::in_words).unwrap_or_default();
-                [unit.id.as_str(), &why, &unit.title].map(output::safe).to_vec()
+                [unit.id.as_str(), &why, &title_with_status(unit)].map(output::safe).to_vec()
             });
             pager::print(context, &output::table(&["ID", "WHY", "TITLE"], rows))?;
         } else {
             let rows = listed.iter().map(|((_, unit), _)| {
-                [unit.id.as_str(), unit.kind.as_str(), unit.domain.as_str(), &unit.title]
+                [unit.id.as_str(), unit.kind.as_str(), unit.domain.as_str(), &title_with_status(unit)]
                     .map(output::safe)
                     .to_vec()
             });

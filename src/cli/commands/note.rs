@@ -21,6 +21,7 @@ use crate::note_change::{
     change, open, print_written, read, scope_of, tags_without_secrets, to_json, without_secrets,
 };
 use crate::output::{self, counted, safe};
+use crate::unit_files::title_with_status;
 use crate::{async_runtime, editor, pager, settings};
 
 const AFTER: &str = "\
@@ -417,7 +418,8 @@ impl ListArgs {
         }
         let rows = listed.iter().map(|note| {
             let links = note.unit.related.len().to_string();
-            [note.unit.id.as_str(), note.unit.kind.as_str(), &links, &note.unit.title].map(safe).to_vec()
+            let title = title_with_status(&note.unit);
+            [note.unit.id.as_str(), note.unit.kind.as_str(), &links, &title].map(safe).to_vec()
         });
         pager::print(context, &output::table(&["ID", "TYPE", "LINKS", "TITLE"], rows))
     }
