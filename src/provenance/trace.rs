@@ -7,6 +7,7 @@
 
 use std::collections::HashMap;
 use std::path::Path;
+use std::rc::Rc;
 
 use archive::{Archive, EditCall, Session, Turn};
 use jiff::{SignedDuration, Timestamp};
@@ -78,11 +79,15 @@ pub struct Origin {
     pub is_moved: bool,
 }
 
-/// Traces lines; the edits of a session are read once.
+/// Traces lines. What the lines of a file or a commit share is read once: they may be hundreds.
 pub struct Tracer<'a> {
     archive: &'a Archive,
     project: &'a str,
     turns: HashMap<String, Vec<Turn>>,
+    /// The sessions that changed a file, by its path.
+    changed: HashMap<String, Rc<[Session]>>,
+    /// The sessions before a commit, by the latest time of an edit that is in it.
+    before: HashMap<Option<Timestamp>, Rc<[Session]>>,
 }
 
 struct Candidate<'t> {
@@ -97,7 +102,7 @@ struct Candidate<'t> {
 impl<'a> Tracer<'a> {
     /// `project` is the key of the project that the lines are in.
     pub fn new(archive: &'a Archive, project: &'a str) -> Self {
-        Self { archive, project, turns: HashMap::new() }
+        Self { archive, project, turns: HashMap::new(), changed: HashMap::new(), before: HashMap::new() }
     }
 
     /// The session that wrote one of several lines that follow one another. A line that tells little, like a closing
@@ -134,25 +139,39 @@ impl<'a> Tracer<'a> {
         if normal(&line.text).is_empty() {
             return Ok(None);
         }
-        let sessions = self.archive.sessions_that_changed(&line.path, SESSIONS_MAX)?;
-        let sessions: Vec<Session> =
-            sessions.into_iter().filter(|session| self.is_of_project(session)).collect();
+        let sessions = self.sessions_that_changed(&line.path)?;
         if let Some(found) = self.best(&sessions, line, false)? {
             return Ok(Some(found));
         }
         // Moved or renamed before it was committed.
-        let until = latest(line).unwrap_or_else(Timestamp::now);
+        let sessions = self.sessions_before(latest(line))?;
+        self.best(&sessions, line, true)
+    }
+
+    fn sessions_that_changed(&mut self, path: &str) -> Result<Rc<[Session]>, archive::Error> {
+        if let Some(known) = self.changed.get(path) {
+            return Ok(known.clone());
+        }
+        let found = self.archive.sessions_that_changed(path, SESSIONS_MAX)?;
+        let found: Rc<[Session]> = found.into_iter().filter(|session| self.is_of_project(session)).collect();
+        self.changed.insert(path.to_owned(), found.clone());
+        Ok(found)
+    }
+
+    fn sessions_before(&mut self, latest: Option<Timestamp>) -> Result<Rc<[Session]>, archive::Error> {
+        if let Some(known) = self.before.get(&latest) {
+            return Ok(known.clone());
+        }
+        let until = latest.unwrap_or_else(Timestamp::now);
         let filter = archive::Filter {
             since: until.checked_sub(MOVED_WITHIN).ok(),
             until: Some(until),
             ..archive::Filter::default()
         };
-        let recent = self.archive.sessions(&filter, true, MOVED_SESSIONS_MAX)?;
-        let recent: Vec<Session> = recent
-            .into_iter()
-            .filter(|session| session.project == self.project || is_gone(session))
-            .collect();
-        self.best(&recent, line, true)
+        let found = self.archive.sessions(&filter, true, MOVED_SESSIONS_MAX)?;
+        let found: Rc<[Session]> = found.into_iter().filter(|session| self.is_of_project(session)).collect();
+        self.before.insert(latest, found.clone());
+        Ok(found)
     }
 
     /// A session of this project; or of a folder that is gone, which may have been this one.
@@ -367,5 +386,50 @@ mod tests {
         assert!(same_path("/home/me/shop/src/a.rs", "src/a.rs"));
         assert!(same_path("C:\\shop\\src\\a.rs", "src/a.rs"));
         assert!(!same_path("/home/me/shop/xsrc/a.rs", "src/a.rs"));
+    }
+
+    /// A session that wrote a file of two lines, in an archive.
+    fn archived(root: &Path) -> Archive {
+        let input = serde_json::json!({ "file_path": "/gone/shop/a.rs",
+            "content": "let the_first_of_two_telling_lines = one();\nlet the_second_of_two_telling_lines = two();\n" });
+        let call = serde_json::json!([{ "type": "tool_use", "id": "t1", "name": "Write", "input": input }]);
+        let result =
+            serde_json::json!([{ "type": "tool_result", "tool_use_id": "t1", "content": "created" }]);
+        let contents = [("user", "Write a.rs".into()), ("assistant", call), ("user", result)];
+        let lines = (1..).zip(contents).map(|(number, (kind, content))| {
+            serde_json::json!({
+                "type": kind, "uuid": format!("5a3b7c1e-0000-4000-8000-{number:012x}"), "cwd": "/gone/shop",
+                "timestamp": format!("2026-11-01T09:0{number}:00Z"),
+                "message": { "role": kind, "content": content },
+            })
+            .to_string()
+        });
+        let text = lines.collect::<Vec<_>>().join("\n");
+        let folder = root.join("client/projects/-gone-shop");
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(folder.join("5a3b7c1e-0000-4000-8000-000000000001.jsonl"), text + "\n").unwrap();
+        let archive = Archive::open(&root.join("archive.db")).unwrap();
+        let client = archive::ClaudeCode::new(vec![root.join("client")]);
+        archive.sync(&[&client], &archive::SyncSettings::new(root.join("state"))).unwrap();
+        archive
+    }
+
+    #[test]
+    fn what_changed_a_file_is_looked_up_once_for_all_its_lines() {
+        let folder = tempfile::tempdir().unwrap();
+        let archive = archived(folder.path());
+        let line = |text: &str, path: &str| Line { text: text.into(), path: path.into(), ..Line::default() };
+        let mut tracer = Tracer::new(&archive, "shop");
+        let moved =
+            ["let the_first_of_two_telling_lines = one();", "let the_second_of_two_telling_lines = two();"];
+        let first = tracer.trace(&line(moved[0], "a.rs")).unwrap().unwrap();
+        assert!(!first.is_moved);
+        let unknown = line("let nobody_has_ever_written_this_line = 0;", "a.rs");
+        assert_eq!(tracer.trace(&unknown).unwrap(), None);
+        let database = rusqlite::Connection::open(archive.path()).unwrap();
+        database.execute("DELETE FROM file_modifications", []).unwrap();
+        let second = tracer.trace(&line(moved[1], "a.rs")).unwrap();
+        assert_eq!(second, Some(first), "it has the answer of before");
+        assert_eq!(Tracer::new(&archive, "shop").trace(&line(moved[1], "a.rs")).unwrap(), None);
     }
 }
