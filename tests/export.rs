@@ -126,3 +126,41 @@ fn check_bundle(folder: &Path, files: &mut usize) {
         }
     }
 }
+
+#[test]
+fn a_secret_in_front_matter_leaves_a_bundle_that_can_be_read() {
+    let sandbox = Sandbox::with_brain();
+    let folder = sandbox.brain().join("domains/coding/bugs");
+    std::fs::create_dir_all(&folder).unwrap();
+    let key = format!("AKIA{}", "IOSFODNN7EXAMPL3");
+    let fronts = [
+        format!("title: {key}"),
+        format!("title: {key} is on the disk"),
+        format!("title: The disk has {key}"),
+        format!("title: \"The disk has \\\"{key}\\\"\""),
+        format!("title: 'It''s {key}'"),
+        format!("title: >-\n  Folded, with\n  {key}"),
+        format!("title: Tags\ntags: [{key}, disk]"),
+        format!("title: Lists\nalternatives:\n- {key}\n- another disk"),
+        format!("title: Keys\n{key}: 1"),
+        format!("title: Nested\nmine: {{{key}: [{key}]}}"),
+        format!("title: Comments # {key}\n# {key}"),
+        format!("title: &a {key}\ndescription: *a"),
+        format!("title: Scopes\nscope:\n- error: 'no such key: {key}'"),
+        "title: Words\npassword: Kx9-vm2Qz_7Lp".to_owned(),
+    ];
+    for (number, front) in fronts.iter().enumerate() {
+        let text = format!("---\nid: u{number}\ntype: bug\n{front}\nown: kept\n---\n\n# {key}\n\nBody.\n");
+        std::fs::write(folder.join(format!("u{number}.md")), text).unwrap();
+    }
+    sandbox.ok(["export", "--format", "okf", "-o", "bundle"]);
+    for (number, front) in fronts.iter().enumerate() {
+        let path = format!("domains/coding/bugs/u{number}.md");
+        let text = std::fs::read_to_string(sandbox.path().join("bundle").join(&path)).unwrap();
+        let document = knowledge::Document::parse(text.as_str()).unwrap();
+        let unit = document.unit(&path).unwrap_or_else(|error| panic!("{front}: {error}:\n{text}"));
+        assert_eq!((unit.id.as_str(), unit.kind.as_str()), (format!("u{number}").as_str(), "bug"), "{text}");
+        assert!(!unit.title.is_empty() && document.get("own") == Some("kept".into()), "{text}");
+        assert!(!text.contains(&key) && !text.contains("Kx9-vm2Qz_7Lp"), "{text}");
+    }
+}

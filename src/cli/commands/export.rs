@@ -8,6 +8,8 @@ use brain::Files;
 use jiff::Timestamp;
 use knowledge::{Document, Unit};
 use serde_json::{Value, json};
+use serde_yaml::Mapping;
+use transcript::redact::{redact, redact_value};
 
 use crate::context::Context;
 use crate::error::{CliError, USAGE};
@@ -155,7 +157,7 @@ fn clean_strings(value: &mut Value) {
 
 /// Removes invisible characters and secrets.
 fn clean(text: &str) -> String {
-    transcript::redact::redact(&knowledge::text::strip_hidden(text)).into_owned()
+    redact(&knowledge::text::strip_hidden(text)).into_owned()
 }
 
 /// The page with its data.
@@ -230,14 +232,53 @@ fn write_units(
             document.set("type", &unit.kind.as_str().into());
             document.set("title", &unit.title.as_str().into());
         }
-        // Redaction replaces words only, so the document stays valid.
-        let text = transcript::redact::redact(document.as_str());
+        let text = redacted_file(&document);
         let target = folder.join(path);
         std::fs::create_dir_all(target.parent().unwrap_or(folder)).map_err(failed)?;
         std::fs::write(&target, text.as_bytes()).map_err(failed)?;
     }
     std::fs::create_dir_all(folder).map_err(failed)?;
     std::fs::write(folder.join("index.md"), index_page(name, units)).map_err(failed)
+}
+
+/// A unit's file without secrets. Front matter that has one is written again, as what stands for a secret is no YAML in most
+/// places; it loses its comments then.
+fn redacted_file(document: &Document) -> String {
+    let text = redact(document.as_str());
+    let is_kept = Document::parse(&*text).is_ok_and(|found| found.front_matter() == document.front_matter());
+    let mapping = serde_yaml::from_str::<Mapping>(document.front_matter()).ok().filter(|_| !is_kept);
+    let Some(mapping) = mapping else { return text.into_owned() };
+    let (mut kept, mut front) = (Mapping::new(), String::new());
+    for (key, value) in mapping {
+        let name = key.as_str().unwrap_or_default().to_owned();
+        let key = redacted_value("", key);
+        kept.insert(key.clone(), redacted_value(&name, value));
+        let written = serde_yaml::to_string(&kept).unwrap_or_default();
+        if redact(&written) == written {
+            front = written;
+        } else {
+            // A secret that is not in one of the texts alone.
+            kept.remove(&key);
+        }
+    }
+    format!("---\n{front}---\n{}", redact(document.body()))
+}
+
+/// A value without the secrets in its texts. `key` may tell that it is one.
+fn redacted_value(key: &str, value: serde_yaml::Value) -> serde_yaml::Value {
+    use serde_yaml::Value;
+    match value {
+        Value::String(text) => Value::String(redact_value(key, &text)),
+        Value::Sequence(items) => items.into_iter().map(|item| redacted_value(key, item)).collect(),
+        Value::Mapping(entries) => {
+            let entries = entries.into_iter().map(|(inner, value)| {
+                let name = inner.as_str().unwrap_or(key).to_owned();
+                (redacted_value("", inner), redacted_value(&name, value))
+            });
+            Value::Mapping(entries.collect())
+        }
+        other => other,
+    }
 }
 
 /// The index of the folder, by domain.
