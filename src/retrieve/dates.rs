@@ -1,9 +1,10 @@
 //! Dates: what a question names, what a passage holds, and how near they are.
 //!
-//! Numbers, names of months and days, and relative words are read, in English. No time zone: dates are days.
+//! Numbers, names of months and days, and relative words are read, in English. No time zone: dates are days, and which
+//! day it is, the caller says.
 
+use jiff::ToSpan as _;
 use jiff::civil::{Date, Weekday};
-use jiff::{Timestamp, ToSpan as _, tz::TimeZone};
 
 /// How many days after the time that the question names a passage can be dated: what happened is told later.
 const TOLD_WITHIN_DAYS: f64 = 31.0;
@@ -21,9 +22,9 @@ pub(crate) struct Period {
     each_year: bool,
 }
 
-/// The times that the question names; relative words count from `now`.
-pub(crate) fn periods(question: &str, now: Timestamp) -> Vec<Period> {
-    let today = now.to_zoned(TimeZone::UTC).date();
+/// The times that the question names; relative words count from `today`, which is asked for only with one of them: to find
+/// the zone of this machine takes a millisecond.
+pub(crate) fn periods(question: &str, today: &dyn Fn() -> Date) -> Vec<Period> {
     let words = words(question);
     let mut periods = Vec::new();
     let mut at = 0;
@@ -163,7 +164,7 @@ fn named(words: &[&str]) -> Option<(Named, usize)> {
 }
 
 /// A month or a year without more: only after a word that goes with a time, since May is a verb and 2000 a number.
-fn month_alone(words: &[&str], at: usize, today: Date) -> Option<Period> {
+fn month_alone(words: &[&str], at: usize, today: &dyn Fn() -> Date) -> Option<Period> {
     const BEFORE: [&str; 12] =
         ["in", "during", "since", "of", "by", "until", "early", "mid", "late", "this", "last", "from"];
     let before = words.get(at.checked_sub(1)?)?.to_ascii_lowercase();
@@ -179,35 +180,38 @@ fn month_alone(words: &[&str], at: usize, today: Date) -> Option<Period> {
     let year = if month.is_none() { Some(year(words[at])?) } else { None };
     let period = Named { year, month, day: None }.period()?;
     // "Last May" is the last one that has begun.
-    if is_relative { period.in_year_of(today).or(Some(period)) } else { Some(period) }
+    if is_relative { period.in_year_of(today()).or(Some(period)) } else { Some(period) }
 }
 
 /// `yesterday`, `last week`, `three days ago`, `on Tuesday`, and of how many words it is.
-fn relative(words: &[&str], today: Date) -> Option<(Period, usize)> {
+fn relative(words: &[&str], today: &dyn Fn() -> Date) -> Option<(Period, usize)> {
     let word = |at: usize| words.get(at).copied().unwrap_or_default().to_ascii_lowercase();
-    let before = |days: i64| today.checked_sub(days.days()).ok();
-    let monday = before(i64::from(today.weekday().to_monday_zero_offset()))?;
     let (first, second) = (word(0), word(1));
+    let before = |days: i64| today().checked_sub(days.days()).ok();
+    let monday = || before(i64::from(today().weekday().to_monday_zero_offset()));
     let period = match (first.as_str(), second.as_str()) {
-        ("today", _) => return Some((Period::days(today, today), 1)),
+        ("today", _) => return Some((Period::days(today(), today()), 1)),
         ("yesterday", _) => return before(1).map(|day| (Period::days(day, day), 1)),
-        ("last" | "past" | "previous", "week") => Period::days(monday.checked_sub(7.days()).ok()?, today),
-        ("this", "week") => Period::days(monday, today),
+        ("last" | "past" | "previous", "week") => {
+            Period::days(monday()?.checked_sub(7.days()).ok()?, today())
+        }
+        ("this", "week") => Period::days(monday()?, today()),
         ("last" | "past" | "previous", "weekend") => {
-            Period::days(monday.checked_sub(2.days()).ok()?, monday.checked_sub(1.days()).ok()?)
+            Period::days(monday()?.checked_sub(2.days()).ok()?, monday()?.checked_sub(1.days()).ok()?)
         }
         ("last" | "past" | "previous", "month") => {
-            let last = today.first_of_month().yesterday().ok()?;
+            let last = today().first_of_month().yesterday().ok()?;
             Period::days(last.first_of_month(), last)
         }
-        ("this", "month") => Period::days(today.first_of_month(), today),
+        ("this", "month") => Period::days(today().first_of_month(), today()),
         ("last" | "past" | "previous", "year") => {
-            let last = today.first_of_year().yesterday().ok()?;
+            let last = today().first_of_year().yesterday().ok()?;
             Period::days(last.first_of_year(), last)
         }
-        ("this", "year") => Period::days(today.first_of_year(), today),
+        ("this", "year") => Period::days(today().first_of_year(), today()),
         ("last" | "on" | "this" | "past", name) => {
-            let day = today.nth_weekday(-1, weekday(name)?).ok()?;
+            let name = weekday(name)?;
+            let day = today().nth_weekday(-1, name).ok()?;
             Period::days(day, day)
         }
         (number, unit) => {
@@ -216,10 +220,10 @@ fn relative(words: &[&str], today: Date) -> Option<(Period, usize)> {
             }
             let number = count(number)?;
             let (date, slack) = match unit.trim_end_matches('s') {
-                "day" => (today.checked_sub(number.days()), 0),
-                "week" => (today.checked_sub(number.weeks()), 3),
-                "month" => (today.checked_sub(number.months()), 15),
-                "year" => (today.checked_sub(number.years()), 183),
+                "day" => (today().checked_sub(number.days()), 0),
+                "week" => (today().checked_sub(number.weeks()), 3),
+                "month" => (today().checked_sub(number.months()), 15),
+                "year" => (today().checked_sub(number.years()), 183),
                 _ => return None,
             };
             let date = date.ok()?;
@@ -293,10 +297,12 @@ mod tests {
     use super::*;
 
     /// A Wednesday.
-    const NOW: &str = "2026-06-17T10:00:00Z";
+    fn today() -> Date {
+        Date::constant(2026, 6, 17)
+    }
 
     fn near(question: &str, passage: &str) -> f64 {
-        nearness(&periods(question, NOW.parse().unwrap()), passage, days(passage).into_iter())
+        nearness(&periods(question, &today), passage, days(passage).into_iter())
     }
 
     #[test]
@@ -393,7 +399,7 @@ mod tests {
             "a b ago",
             "",
         ] {
-            assert_eq!(periods(question, NOW.parse().unwrap()), [], "{question}");
+            assert_eq!(periods(question, &today), [], "{question}");
         }
     }
 }

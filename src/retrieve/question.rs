@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use feedback::Weights;
 use index::UnitRecord;
-use jiff::Timestamp;
+use jiff::civil::{Date, Time};
+use jiff::{Timestamp, tz::TimeZone};
 use knowledge::{Embedding, UnitId, UnitType};
 use serde::Serialize;
 
@@ -41,6 +42,8 @@ pub struct Query {
     pub depth: Depth,
     /// The time from which the ages of units are counted.
     pub now: Timestamp,
+    /// The zone of the days that the question names; `None` for this machine's.
+    pub zone: Option<TimeZone>,
     /// Memories of earlier sessions that may bear on the question: candidates besides the units, which stay as they are.
     pub memories: Vec<MemoryCandidate>,
     /// How many memories those were chosen from.
@@ -99,6 +102,7 @@ impl Query {
             budget_tokens: BUDGET_TOKENS_DEFAULT,
             depth: Depth::Standard,
             now,
+            zone: None,
             memories: Vec::new(),
             memories_searched: 0,
             without: Vec::new(),
@@ -109,6 +113,15 @@ impl Query {
     /// The memory with this id, in the form of a unit.
     pub(crate) fn memory(&self, id: &UnitId) -> Option<UnitRecord> {
         self.memories.iter().find(|memory| memory.id() == *id).map(MemoryCandidate::unit)
+    }
+
+    /// The day of a time, where the question is asked. Midnight in UTC is that of a date without a time.
+    pub(crate) fn day_of(&self, time: Timestamp) -> Date {
+        let in_utc = time.to_zoned(TimeZone::UTC);
+        if in_utc.time() == Time::midnight() {
+            return in_utc.date();
+        }
+        time.to_zoned(self.zone.clone().unwrap_or_else(TimeZone::system)).date()
     }
 
     /// The same question with its vectors; `None` for a search by words only.

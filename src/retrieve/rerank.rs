@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use embed::TokenMatcher;
 use index::{ChunkRecord, ChunkRow, Reader, UnitRecord};
-use jiff::{Timestamp, tz::TimeZone};
+use jiff::Timestamp;
 use knowledge::unit::{is_hidden, is_retired, is_unreviewed};
 use knowledge::{UnitId, rank};
 use rayon::prelude::*;
@@ -192,7 +192,7 @@ pub(crate) fn rerank(
     let periods = if query.without.contains(&Signal::Dates) {
         Vec::new()
     } else {
-        dates::periods(&query.text, query.now)
+        dates::periods(&query.text, &|| query.day_of(query.now))
     };
     let words_ranks = ranks(&matches.iter().map(|matched| matched.words).collect::<Vec<_>>());
     let subject = Subject::find(snapshot, analysis)?;
@@ -208,7 +208,7 @@ pub(crate) fn rerank(
         if unit.is_some_and(|unit| unit.status.as_deref().is_some_and(is_hidden)) {
             continue;
         }
-        let dated = if periods.is_empty() { 0.0 } else { nearness(&periods, text, unit) };
+        let dated = if periods.is_empty() { 0.0 } else { nearness(&periods, text, unit, query) };
         let Form { speaker, time, asks } = forms[at];
         let trust = unit.map_or(1.0, |unit| trust(unit, query.now));
         let features = Features {
@@ -389,9 +389,9 @@ fn raise_near_better(scored: &mut [Scored]) {
 }
 
 /// How near the passage's or its unit's dates are to the times that the question names.
-fn nearness(periods: &[dates::Period], text: &str, unit: Option<&UnitRecord>) -> f64 {
+fn nearness(periods: &[dates::Period], text: &str, unit: Option<&UnitRecord>, query: &Query) -> f64 {
     let of_unit = unit.into_iter().flat_map(|unit| [unit.created, unit.last_modified]).flatten();
-    let of_unit = of_unit.map(|time| time.to_zoned(TimeZone::UTC).date());
+    let of_unit = of_unit.map(|time| query.day_of(time));
     let days: Vec<_> = dates::days(text).into_iter().chain(of_unit).collect();
     dates::nearness(periods, text, days.into_iter())
 }

@@ -5,6 +5,7 @@ use std::fs;
 use brain::Brain;
 use embed::{Embedder, Settings};
 use index::{Index, Mode, ModelLabel};
+use jiff::tz::TimeZone;
 use tempfile::TempDir;
 
 use super::*;
@@ -102,7 +103,8 @@ impl World {
     }
 
     pub(crate) fn query(&self, text: &str) -> Query {
-        Query::new(text, NOW.parse().unwrap()).with_embedding(self.embedder.embed_query(text).ok())
+        let query = Query { zone: Some(TimeZone::UTC), ..Query::new(text, NOW.parse().unwrap()) };
+        query.with_embedding(self.embedder.embed_query(text).ok())
     }
 
     pub(crate) fn answer(&self, query: &Query) -> Answer {
@@ -412,6 +414,30 @@ fn what_is_dated_in_the_time_of_the_question_comes_first() {
     };
     assert_eq!(first("What did we say about flaky tests in October 2023?", &[]), "b");
     assert_eq!(first("What did we say about flaky tests in May 2023?", &[]), "a");
+}
+
+#[test]
+fn today_is_the_day_where_the_question_is_asked() {
+    let talk = |(id, date): (&'static str, &str)| {
+        (id, unit(id, "A talk about tests", "", &format!("Ann ({date}): we talked about flaky tests.")))
+    };
+    let world = World::new(&[("a", "16 June, 2026"), ("b", "17 June, 2026")].map(talk));
+    let ask = |now: &str, hours: i8| Query {
+        now: now.parse().unwrap(),
+        zone: Some(TimeZone::fixed(jiff::tz::offset(hours))),
+        ..world.query("What did we say about flaky tests today?")
+    };
+    for (now, hours, day) in [
+        ("2026-06-17T02:00:00Z", 0, "b"),
+        ("2026-06-17T02:00:00Z", -5, "a"),
+        ("2026-06-16T20:00:00Z", 0, "a"),
+        ("2026-06-16T20:00:00Z", 9, "b"),
+    ] {
+        assert_eq!(world.answer(&ask(now, hours)).units[0].id.as_str(), day, "{now} {hours}");
+    }
+    let day = |time: &str| ask("2026-06-17T02:00:00Z", -5).day_of(time.parse().unwrap()).to_string();
+    assert_eq!(day("2026-06-17T01:00:00Z"), "2026-06-16");
+    assert_eq!(day("2026-06-17T00:00:00Z"), "2026-06-17", "a date without a time");
 }
 
 #[test]
