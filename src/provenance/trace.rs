@@ -42,7 +42,7 @@ const WRITTEN_BEFORE_MAX: SignedDuration = SignedDuration::from_hours(24);
 const WRITTEN_AFTER_MAX: SignedDuration = SignedDuration::from_hours(6);
 
 /// A line of code, as git's blame tells of it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Line {
     /// The file that the line was in when it was committed, within the repository.
     pub path: String,
@@ -88,6 +88,8 @@ pub struct Tracer<'a> {
     changed: HashMap<String, Rc<[Session]>>,
     /// The sessions before a commit, by the latest time of an edit that is in it.
     before: HashMap<Option<Timestamp>, Rc<[Session]>>,
+    /// What was found: lines that tell little ask for those around them.
+    traced: HashMap<Line, Option<Origin>>,
 }
 
 struct Candidate<'t> {
@@ -102,7 +104,14 @@ struct Candidate<'t> {
 impl<'a> Tracer<'a> {
     /// `project` is the key of the project that the lines are in.
     pub fn new(archive: &'a Archive, project: &'a str) -> Self {
-        Self { archive, project, turns: HashMap::new(), changed: HashMap::new(), before: HashMap::new() }
+        Self {
+            archive,
+            project,
+            turns: HashMap::new(),
+            changed: HashMap::new(),
+            before: HashMap::new(),
+            traced: HashMap::new(),
+        }
     }
 
     /// The session that wrote one of several lines that follow one another. A line that tells little, like a closing
@@ -139,6 +148,15 @@ impl<'a> Tracer<'a> {
         if normal(&line.text).is_empty() {
             return Ok(None);
         }
+        if let Some(known) = self.traced.get(line) {
+            return Ok(known.clone());
+        }
+        let found = self.seek(line)?;
+        self.traced.insert(line.clone(), found.clone());
+        Ok(found)
+    }
+
+    fn seek(&mut self, line: &Line) -> Result<Option<Origin>, archive::Error> {
         let sessions = self.sessions_that_changed(&line.path)?;
         if let Some(found) = self.best(&sessions, line, false)? {
             return Ok(Some(found));
@@ -420,16 +438,23 @@ mod tests {
         let archive = archived(folder.path());
         let line = |text: &str, path: &str| Line { text: text.into(), path: path.into(), ..Line::default() };
         let mut tracer = Tracer::new(&archive, "shop");
-        let moved =
+        let written =
             ["let the_first_of_two_telling_lines = one();", "let the_second_of_two_telling_lines = two();"];
-        let first = tracer.trace(&line(moved[0], "a.rs")).unwrap().unwrap();
+        let first = tracer.trace(&line(written[0], "a.rs")).unwrap().unwrap();
         assert!(!first.is_moved);
         let unknown = line("let nobody_has_ever_written_this_line = 0;", "a.rs");
         assert_eq!(tracer.trace(&unknown).unwrap(), None);
         let database = rusqlite::Connection::open(archive.path()).unwrap();
         database.execute("DELETE FROM file_modifications", []).unwrap();
-        let second = tracer.trace(&line(moved[1], "a.rs")).unwrap();
+        let second = tracer.trace(&line(written[1], "a.rs")).unwrap();
         assert_eq!(second, Some(first), "it has the answer of before");
-        assert_eq!(Tracer::new(&archive, "shop").trace(&line(moved[1], "a.rs")).unwrap(), None);
+        assert_eq!(Tracer::new(&archive, "shop").trace(&line(written[1], "a.rs")).unwrap(), None);
+        database.execute("DELETE FROM tool_uses", []).unwrap();
+        tracer.turns.clear();
+        assert_eq!(
+            tracer.trace(&line(written[1], "a.rs")).unwrap(),
+            second,
+            "the same line is not sought again"
+        );
     }
 }
