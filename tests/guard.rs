@@ -269,6 +269,35 @@ fn a_unit_of_another_repository_is_silent() {
 }
 
 #[test]
+fn a_unit_of_one_repository_holds_what_its_text_and_its_path_name_in_that_one_alone() {
+    let fixture = Fixture::new();
+    let unit = |scope: &str, body: &str| {
+        format!("---\ntype: constraint\nscope: [{scope}]\nenforce: hold\n---\n\n# A rule\n\n{body}\n")
+    };
+    let repository = "repository: github.com/acme/shop";
+    for (name, text) in [
+        ("text", unit(&format!("{{{repository}}}"), "Never run `terraform destroy`.")),
+        ("path", unit(&format!("{{path: src/pay, {repository}}}"), "Ask.")),
+    ] {
+        fs::write(fixture.sandbox.brain().join(format!("{name}.md")), text).unwrap();
+    }
+    fixture.sandbox.ok(["index"]);
+    let config = |folder: &str, remote: &str| {
+        let folder = fixture.sandbox.path().join(folder).join(".git");
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(folder.join("config"), format!("[remote \"origin\"]\n\turl = {remote}\n")).unwrap();
+    };
+    config("shop", "git@github.com:acme/other.git");
+    assert_eq!(fixture.before_command("s", "terraform destroy"), Value::Null);
+    config("shop", "git@github.com:acme/shop.git");
+    config("other", "git@github.com:acme/other.git");
+    assert_eq!(fixture.before_command("s", "echo x > ../other/src/pay/a.rs"), Value::Null);
+    let both = fixture.before_command("s", "terraform destroy; echo x > src/pay/a.rs");
+    let reason = both["permissionDecisionReason"].as_str().unwrap_or_default();
+    assert!(reason.contains("; text") && reason.contains("; path"), "{both}");
+}
+
+#[test]
 fn at_most_three_units_and_400_tokens_are_told() {
     let fixture = Fixture::new();
     let tokenizer = embed::Tokenizer::load(&embed::Settings::default()).unwrap();

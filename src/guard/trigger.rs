@@ -1,5 +1,7 @@
 //! What makes nugget speak of a unit, and whether an action does.
 
+use std::path::Path;
+
 use knowledge::Scope;
 use serde::{Deserialize, Serialize};
 
@@ -64,6 +66,10 @@ impl Trigger {
         Self { path: Some(path), ..Self::default() }
     }
 
+    pub(crate) fn limited_to(self, repository: String) -> Self {
+        Self { repository: Some(repository), ..self }
+    }
+
     /// What a scope says; `None` if that limits nothing.
     pub(crate) fn from_scope(scope: &Scope) -> Option<Self> {
         let path = scope.path.as_deref().map(|path| path::parts(path).collect::<Vec<_>>().join("/"));
@@ -102,6 +108,14 @@ impl Trigger {
     /// The repository that it is limited to.
     pub fn repository(&self) -> Option<&str> {
         self.repository.as_deref()
+    }
+
+    /// The folders that say in which repository an action is: those of the files that this is about, or if it is about no
+    /// file, those of all files and the folder that the action runs in.
+    pub fn folders<'a>(&'a self, action: &'a Action, folder: &'a Path) -> impl Iterator<Item = &'a Path> {
+        let is_about = |file: &&ChangedFile| self.path.as_ref().is_none_or(|wanted| wanted.matches(file));
+        let of_files = action.files.iter().filter(is_about).filter_map(|file| Path::new(&file.path).parent());
+        of_files.chain((self.path.is_none() && self.symbol.is_none()).then_some(folder))
     }
 
     /// How an action matches, if it does; [`Trigger::repository`] is for the caller to compare.

@@ -1,5 +1,7 @@
 //! The triggers of a unit, from its front matter and its text.
 
+use std::collections::BTreeSet;
+
 use knowledge::unit::{is_retired, is_unreviewed};
 use knowledge::{Enforce, Unit, UnitType};
 
@@ -13,7 +15,8 @@ const TRIGGERS_MAX: usize = 64;
 /// text names. A retired unit has none.
 ///
 /// A place that is only a path or a symbol counts for a constraint, caveat, bug or belief, and for a unit that is
-/// enforced; a command or an error counts for every type.
+/// enforced; a command or an error counts for every type. Where every place of the unit names a repository, what its text
+/// names is limited to these, too.
 pub fn triggers_of(unit: &Unit) -> Vec<Trigger> {
     // A note that nobody has reviewed says nothing at an action.
     let is_silent = |status: &str| is_retired(status) || is_unreviewed(status);
@@ -32,11 +35,20 @@ pub fn triggers_of(unit: &Unit) -> Vec<Trigger> {
         let has_command = triggers.iter().any(|trigger| trigger.command.is_some());
         let has_error = triggers.iter().any(|trigger| trigger.error.is_some());
         let has_path = triggers.iter().any(|trigger| trigger.path.is_some());
-        triggers.extend(body::triggers(&unit.body).into_iter().filter(|trigger| {
+        let from_body = body::triggers(&unit.body).into_iter().filter(|trigger| {
             !(has_command && trigger.command.is_some()
                 || has_error && trigger.error.is_some()
                 || has_path && trigger.path.is_some())
-        }));
+        });
+        let repositories: Option<BTreeSet<_>> =
+            unit.scope.iter().map(|scope| scope.repository.clone()).collect();
+        match repositories.filter(|repositories| !repositories.is_empty()) {
+            None => triggers.extend(from_body),
+            Some(repositories) => triggers.extend(from_body.flat_map(|trigger| {
+                let limit = |repository: &String| trigger.clone().limited_to(repository.clone());
+                repositories.iter().map(limit).collect::<Vec<_>>()
+            })),
+        }
     }
     let mut unique: Vec<Trigger> = Vec::new();
     for trigger in triggers {
@@ -121,6 +133,34 @@ mod tests {
         assert_eq!(evidence(&unit, &edit("/p/src/a.rs", "fn close() { open() }")), None);
         assert_eq!(evidence(&unit, &edit("/p/tests/a.rs", method)), None);
         assert_eq!(triggers_of(&unit)[0].repository(), Some("github.com/a/b"));
+    }
+
+    #[test]
+    fn what_the_text_names_is_limited_to_the_repositories_that_every_place_names() {
+        let body = "Never run `terraform apply -auto-approve`; see `infra/main.tf`.";
+        let repositories = |scope: &str| {
+            let unit = unit(&format!("type: caveat\nscope: [{scope}]"), body);
+            let of = |is_it: fn(&Trigger) -> bool| -> Vec<Option<String>> {
+                let found = triggers_of(&unit).into_iter().filter(is_it);
+                found.map(|trigger| trigger.repository().map(str::to_owned)).collect()
+            };
+            let (commands, paths) = (of(|found| found.command.is_some()), of(|found| found.path.is_some()));
+            assert_eq!(commands, paths, "{scope}");
+            commands
+        };
+        let (a, b) = (Some("github.com/a/a".to_owned()), Some("github.com/b/b".to_owned()));
+        for one in ["{repository: github.com/a/a}", "{symbol: X, repository: github.com/a/a}"] {
+            assert_eq!(repositories(one), [a.clone()], "{one}");
+        }
+        assert_eq!(
+            repositories(
+                "{repository: github.com/b/b}, {error: no such module, repository: github.com/a/a}, \
+                 {symbol: X, repository: github.com/b/b}"
+            ),
+            [a, b]
+        );
+        assert_eq!(repositories("{repository: github.com/a/a}, {symbol: X}"), [None]);
+        assert_eq!(repositories(""), [None]);
     }
 
     #[test]

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use actors::CodeContext;
 use archive::Project;
 use brain::{Brain, Config, StatePaths};
-use guard::{Action, Evidence, HookedAction};
+use guard::{Action, Evidence, HookedAction, Trigger};
 use index::{Catalog, UnitRecord};
 use jiff::Timestamp;
 use knowledge::UnitId;
@@ -238,9 +238,7 @@ fn find_matches(
             continue;
         }
         let Some(evidence) = trigger.trigger.matches(action) else { continue };
-        if let Some(wanted) = trigger.trigger.repository()
-            && !repositories.any_is(wanted, action, folder)
-        {
+        if !repositories.has(&trigger.trigger, action, folder) {
             continue;
         }
         let best = found.entry(trigger.unit).or_insert(Match { evidence, is_held: trigger.is_held });
@@ -361,16 +359,15 @@ struct Repositories {
 }
 
 impl Repositories {
-    /// Whether the action is in a repository: one of its files, or the folder that it runs in.
-    fn any_is(&mut self, wanted: &str, action: &Action, folder: &Path) -> bool {
-        let files = action.files().iter().filter_map(|file| Path::new(&file.path).parent());
-        let folders: Vec<PathBuf> = files.chain([folder]).map(Path::to_owned).collect();
-        folders.iter().filter_map(|folder| self.roots.root(folder)).collect::<Vec<_>>().into_iter().any(
-            |root| {
+    /// Whether an action is in the repository that a trigger is limited to.
+    fn has(&mut self, trigger: &Trigger, action: &Action, folder: &Path) -> bool {
+        let Some(wanted) = trigger.repository() else { return true };
+        trigger.folders(action, folder).any(|folder| {
+            self.roots.root(folder).is_some_and(|root| {
                 let key = self.keys.entry(root).or_insert_with_key(|root| Project::from_folder(root).key);
                 key.eq_ignore_ascii_case(wanted.trim_end_matches(".git"))
-            },
-        )
+            })
+        })
     }
 }
 
