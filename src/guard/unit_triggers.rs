@@ -150,7 +150,7 @@ mod tests {
         };
         let (a, b) = (Some("github.com/a/a".to_owned()), Some("github.com/b/b".to_owned()));
         for one in ["{repository: github.com/a/a}", "{symbol: X, repository: github.com/a/a}"] {
-            assert_eq!(repositories(one), [a.clone()], "{one}");
+            assert_eq!(repositories(one), vec![a.clone()], "{one}");
         }
         assert_eq!(
             repositories(
