@@ -204,6 +204,18 @@ fn a_held_action_is_refused_once_and_then_passes() {
 }
 
 #[test]
+fn what_starts_a_command_hides_neither_it_nor_its_folder() {
+    let fixture = Fixture::new();
+    for command in ["sudo A=b --user ci cargo publish", "ls | xargs -0n 1 --max-procs 2 cargo publish"] {
+        assert_eq!(fixture.before_command(command, command)["permissionDecision"], "deny", "{command}");
+    }
+    for command in ["git -C src rm queue/a.rs", "sudo -D src rm queue/a.rs"] {
+        let told = fixture.before_command(command, command);
+        assert!(context(&told).contains("The queue has one writer"), "{command}: {told}");
+    }
+}
+
+#[test]
 fn what_is_held_is_told_where_nobody_sees_a_refusal() {
     let fixture = Fixture::new();
     let publish =

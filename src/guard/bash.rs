@@ -5,6 +5,7 @@ use std::ops::ControlFlow;
 
 use tree_sitter::{Node, ParseOptions, Parser};
 
+use crate::options::takes_next_word;
 use crate::path;
 use crate::spelling::canonical;
 
@@ -229,6 +230,7 @@ impl Reader {
     /// A command with the words of its line, and the command that it starts, as `sudo` does.
     fn run(&mut self, words: &[String], folder: &mut Option<String>, depth: usize) {
         let mut words = words;
+        let mut here = folder.clone();
         loop {
             let Some((program, arguments)) = words.split_first() else { return };
             let program = program.rsplit('/').next().unwrap_or_default();
@@ -242,11 +244,14 @@ impl Reader {
             }
             let (name, canonical_words) = canonical(program, arguments);
             self.script.commands.push(Command { program: name, words: canonical_words });
+            for to in folders(program, arguments) {
+                here = path::resolve(to, here.as_deref());
+            }
             for target in changed_paths(program, arguments) {
-                self.change(target, folder.as_deref());
+                self.change(target, here.as_deref());
             }
             if let Some(script) = inner_script(program, arguments) {
-                return self.read(&script, folder.clone(), depth - 1);
+                return self.read(&script, here, depth - 1);
             }
             match inner_command(program, arguments) {
                 Some(inner) => words = inner,
@@ -334,45 +339,59 @@ fn inner_script(program: &str, arguments: &[String]) -> Option<String> {
 
 /// The command that a program runs, for programs that only change how it is run.
 pub(crate) fn inner_command<'w>(program: &str, arguments: &'w [String]) -> Option<&'w [String]> {
-    // The options whose value is a word of its own, and how many words stand before the command.
-    let (with_value, operands): (&[&str], usize) = match program {
-        "sudo" | "doas" => (&["-u", "-g", "-h", "-p", "-C", "-T", "-r", "-t", "-D", "-R", "-U"], 0),
-        "env" => (&["-u", "--unset", "-C", "--chdir", "-S"], 0),
-        "time" => (&["-f", "-o"], 0),
-        "nice" => (&["-n"], 0),
-        "ionice" => (&["-c", "-n"], 0),
-        "timeout" | "gtimeout" => (&["-s", "--signal", "-k", "--kill-after"], 1),
-        "xargs" => (&["-I", "-n", "-P", "-L", "-d", "-a", "-E", "-s"], 0),
-        "stdbuf" => (&["-i", "-o", "-e"], 0),
-        "nohup" | "setsid" | "command" | "exec" | "builtin" | "caffeinate" | "chronic" => (&[], 0),
+    let operands = match program {
+        "timeout" | "gtimeout" => 1,
+        "sudo" | "doas" | "env" | "time" | "nice" | "ionice" | "xargs" | "stdbuf" | "nohup" | "setsid"
+        | "command" | "exec" | "builtin" | "caffeinate" | "chronic" => 0,
         _ => return None,
     };
-    let mut operands = operands;
+    let (before, inner) = split_at_command(program, arguments, operands);
+    let is_looked_up = program == "command" && before.iter().any(|word| matches!(word.as_str(), "-v" | "-V"));
+    (!inner.is_empty() && !is_looked_up).then_some(inner)
+}
+
+/// The words of a program before what it runs, which are options and so many operands, and the rest. Of git the rest
+/// begins with the subcommand.
+fn split_at_command<'w>(
+    program: &str,
+    words: &'w [String],
+    mut operands: usize,
+) -> (&'w [String], &'w [String]) {
+    let mut may_be_option = true;
     let mut at = 0;
-    while let Some(word) = arguments.get(at) {
-        if word == "--" {
-            return arguments.get(at + 1..).filter(|inner| !inner.is_empty());
-        }
-        if program == "command" && matches!(word.as_str(), "-v" | "-V") {
-            return None;
-        }
-        let is_assignment = || program == "env" && word.contains('=');
-        if word.starts_with('-') {
-            at += if with_value.contains(&word.as_str()) { 2 } else { 1 };
-        } else if is_assignment() {
-            at += 1;
-        } else if operands > 0 {
+    while let Some(word) = words.get(at) {
+        if may_be_option && word.starts_with('-') {
+            may_be_option = word != "--";
+            at += usize::from(takes_next_word(program, word));
+        } else if !(matches!(program, "sudo" | "env") && word.contains('=')) {
+            if operands == 0 {
+                break;
+            }
             operands -= 1;
-            at += 1;
-        } else {
-            return Some(&arguments[at..]);
         }
+        at += 1;
     }
-    None
+    words.split_at(at.min(words.len()))
+}
+
+/// The folders that a program goes to, one from the other, before it does anything.
+fn folders<'w>(program: &str, arguments: &'w [String]) -> Vec<&'w str> {
+    let option = match program {
+        "git" | "env" => "-C",
+        "sudo" => "-D",
+        _ => return Vec::new(),
+    };
+    let (before, _) = split_at_command(program, arguments, 0);
+    let folder = |(at, word): (usize, &'w String)| match word.strip_prefix("--chdir=") {
+        None if word == option || word == "--chdir" => before.get(at + 1).map(String::as_str),
+        folder => folder,
+    };
+    before.iter().enumerate().filter_map(folder).collect()
 }
 
 /// The paths that a program writes, moves or deletes.
 fn changed_paths<'w>(program: &str, arguments: &'w [String]) -> Vec<&'w str> {
+    let arguments = if program == "git" { split_at_command(program, arguments, 0).1 } else { arguments };
     let operands = |from: usize| -> Vec<&'w str> {
         let words = arguments.iter().map(String::as_str);
         words.filter(|word| !word.is_empty() && !word.starts_with('-')).skip(from).collect()
@@ -435,11 +454,29 @@ mod tests {
             "echo a | xargs -n 1 cargo publish",
             "eval 'cargo publish'",
             "nohup cargo publish",
+            "sudo A=b cargo publish",
+            "sudo -E A=b -u me cargo publish",
+            "sudo --user me cargo publish",
+            "sudo --user=me cargo publish",
+            "sudo -Eu me cargo publish",
+            "sudo -- A=b cargo publish",
+            "env --unset X A=b cargo publish",
+            "env -uX -- A=b cargo publish",
+            "nice --adjustment 5 cargo publish",
+            "nice -n5 cargo publish",
+            "timeout --signal KILL -k9 30 cargo publish",
+            "timeout -- 30 cargo publish",
+            "exec -a name cargo publish",
+            "stdbuf --output L cargo publish",
+            "echo a | xargs --max-args 1 cargo publish",
+            "echo a | xargs -0rn1 -I {} cargo publish",
+            "echo a | xargs -0I {} cargo publish",
         ] {
             assert_eq!(inner(text), "cargo publish", "{text}");
         }
         assert_eq!(commands("timeout 5 make")[0], "timeout 5 make");
         assert_eq!(commands("command -v cargo"), ["command -v cargo"]);
+        assert_eq!(commands("sudo --user me"), ["sudo --user me"]);
     }
 
     #[test]
@@ -455,6 +492,15 @@ mod tests {
             ["/p/a", "/p/b", "/p/d", "/p/e", "/p/f", "/p/g"]
         );
         assert_eq!(changed("cd \"$D\" && echo x > a"), Vec::<String>::new());
+        assert_eq!(
+            changed("git -C src -c a=b -C queue rm a; git --git-dir x/.git mv b c"),
+            ["/p/src/queue/a", "/p/b", "/p/c"]
+        );
+        assert_eq!(
+            changed("env -C src rm a; sudo --chdir=src touch b && rm c"),
+            ["/p/src/a", "/p/src/b", "/p/c"]
+        );
+        assert_eq!(changed("git -C \"$D\" rm a; rm b"), ["/p/b"]);
         assert_eq!(changed("cd /abs && echo x > \"with space.txt\""), ["/abs/with space.txt"]);
     }
 

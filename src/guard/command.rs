@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::bash::{self, Command};
+use crate::options::takes_next_word;
 use crate::spelling::{is_same_subcommand, spellings};
 
 /// A program with its subcommand, and the arguments that must be there, in any order of the options.
@@ -82,16 +83,6 @@ pub(crate) fn may_print_failure(command: &Command) -> bool {
 /// The words that are no options, and the options. Global options before the subcommand lose their value, as in
 /// `git -C folder commit`.
 fn split(command: &Command) -> (Vec<&str>, Vec<&str>) {
-    let with_value: &[&str] = match command.program.as_str() {
-        "git" => &["-C", "-c", "--git-dir", "--work-tree", "--namespace"],
-        "npm" | "pnpm" | "yarn" | "bun" => &["--prefix", "-C", "--dir", "--filter", "-F", "-w", "--cwd"],
-        "docker" | "podman" => &["--context", "-H", "--host", "-f", "--file", "-p"],
-        "kubectl" | "helm" => &["-n", "--namespace", "--context", "--kubeconfig"],
-        "gh" | "glab" => &["-R", "--repo"],
-        "cargo" => &["-C", "-Z", "--color", "--config", "--manifest-path"],
-        "go" | "make" => &["-C", "-f", "--file", "--directory"],
-        _ => &[],
-    };
     let (mut operands, mut options) = (Vec::new(), Vec::new());
     let mut words = command.words.iter().map(String::as_str);
     while let Some(word) = words.next() {
@@ -103,7 +94,7 @@ fn split(command: &Command) -> (Vec<&str>, Vec<&str>) {
             match word.split_once('=') {
                 // As in `--namespace prod`.
                 Some((_, value)) if !operands.is_empty() && word.starts_with("--") => operands.push(value),
-                None if operands.is_empty() && with_value.contains(&word) => {
+                None if operands.is_empty() && takes_next_word(&command.program, word) => {
                     words.next();
                 }
                 _ => {}
@@ -172,6 +163,8 @@ mod tests {
             ("cargo publish --workspace", "cargo --manifest-path x/Cargo.toml publish --workspace"),
             ("cat -A <file>", "cat -A notes.txt"),
             ("cat -A FILE", "cat -A notes.txt"),
+            ("git push --force", "git --config-env a=b push --force"),
+            ("xargs rm -f", "echo a | xargs -0n 1 rm -f"),
         ] {
             assert!(matches(pattern, command), "{pattern}: {command}");
         }

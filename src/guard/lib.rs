@@ -30,6 +30,7 @@ mod bash;
 mod body;
 mod command;
 mod hook;
+mod options;
 mod path;
 mod repositories;
 mod signature;
