@@ -413,6 +413,26 @@ fn a_file_below_the_home_folder_is_found() {
 }
 
 #[test]
+fn a_folder_above_a_held_place_is_not_removed_unheard() {
+    let fixture = Fixture::new();
+    write_units(
+        &fixture,
+        1,
+        "type: constraint\nscope: [src/auth/keys.rs]\nenforce: hold",
+        "Keys",
+        "Ask first.",
+    );
+    for command in ["rm -rf src", "git rm -r src/auth", "mv src old", "cd src; rm -r *", "rm -rf ../shop"] {
+        let refused = fixture.before_command(command, command);
+        assert_eq!(refused["permissionDecision"], "deny", "{command}: {refused}");
+        assert_eq!(fixture.before_command(command, "rm -r src/auth"), Value::Null, "{command}: once");
+    }
+    for command in ["rm -rf tests", "mv README.md src", "rm -r src/authors", "rm -rf ../shop/target"] {
+        assert_eq!(fixture.before_command("s", command), Value::Null, "{command}");
+    }
+}
+
+#[test]
 fn nothing_is_written_where_nothing_matches() {
     let fixture = Fixture::new();
     let state = fixture.sandbox.path().join("state");
@@ -515,11 +535,14 @@ fn few_real_units_bear_on_an_action_and_each_by_its_evidence() {
                 let document = knowledge::Document::parse(fs::read_to_string(&path).unwrap()).unwrap();
                 let unit = document.unit(path.file_name().unwrap().to_str().unwrap()).unwrap();
                 units += 1;
-                keys.extend(guard::triggers_of(&unit).iter().filter_map(guard::Trigger::key));
+                keys.extend(guard::triggers_of(&unit).iter().flat_map(guard::Trigger::keys));
             }
         }
     }
     keys.sort();
     assert_eq!(units, 52);
-    assert_eq!(keys, ["command systemctl", "error concurrent", "error device", "path portrait-6.jpg"]);
+    assert_eq!(
+        keys,
+        ["below fixtures", "command systemctl", "error concurrent", "error device", "path portrait-6.jpg"]
+    );
 }

@@ -1,10 +1,11 @@
 //! What an agent is about to do, or has done.
 
 use std::collections::HashSet;
+use std::path::Path;
 
 use serde_json::Value;
 
-use crate::bash::{self, Command};
+use crate::bash::{self, Changed, Command};
 use crate::command::may_print_failure;
 use crate::path;
 use crate::signature::Output;
@@ -19,8 +20,18 @@ const PATHS_MAX: usize = 64;
 pub struct ChangedFile {
     /// Its absolute path, without `.` and `..`; or one below `~/`, until [`Action::expand_home`].
     pub path: String,
-    /// The path in its repository; `None` outside of one.
+    /// The path in its repository, empty for the repository's own folder; `None` outside of one.
     pub in_repository: Option<String>,
+    /// Whether it is removed or moved with all that lies below it.
+    pub with_below: bool,
+}
+
+impl ChangedFile {
+    /// The folder by which its repository is known.
+    pub(crate) fn folder(&self) -> Option<&Path> {
+        let path = Path::new(&self.path);
+        if self.in_repository.as_deref() == Some("") { Some(path) } else { path.parent() }
+    }
 }
 
 /// A call of a tool, as far as units can be about it.
@@ -48,12 +59,13 @@ impl Action {
                     action.add_symbols(text("command")?);
                 }
                 action.commands = script.commands;
-                script.changed.into_iter().for_each(|path| action.add_file(path));
+                script.changed.into_iter().for_each(|changed| action.add_file(changed));
             }
             "Edit" | "Write" | "MultiEdit" | "NotebookEdit" => {
                 let file = text("file_path").or_else(|| text("notebook_path"))?;
                 // These tools take a `~` as it is written.
-                action.add_file(path::resolve(file, Some(folder)).filter(|path| !path.starts_with('~'))?);
+                let path = path::resolve(file, Some(folder)).filter(|path| !path.starts_with('~'))?;
+                action.add_file(Changed { path, with_below: false });
                 let edits = input["edits"].as_array().map(Vec::as_slice).unwrap_or_default();
                 for edit in std::iter::once(input).chain(edits) {
                     for key in ["old_string", "new_string", "content", "new_source"] {
@@ -90,6 +102,10 @@ impl Action {
     pub fn locate(&mut self, mut in_repository: impl FnMut(&str) -> Option<String>) {
         for file in &mut self.files {
             file.in_repository = in_repository(&file.path);
+            // With all that lies below it, a repository may go as a whole.
+            if file.with_below && file.in_repository.is_none() {
+                file.in_repository = in_repository(&format!("{}/*", file.path)).map(|_| String::new());
+            }
         }
     }
 
@@ -105,6 +121,10 @@ impl Action {
             for file in &self.files {
                 let path = file.in_repository.as_deref().unwrap_or(&file.path);
                 keys.extend(path::parts(path).map(|part| format!("path {part}")));
+                if file.with_below {
+                    keys.extend(path::parts(path).map(path::key_below));
+                    keys.extend(path.is_empty().then(|| path::key_below("")));
+                }
             }
             keys.extend(self.commands.iter().map(|command| format!("command {}", command.program)));
             if !self.symbols.is_empty() {
@@ -117,10 +137,11 @@ impl Action {
         keys.into_iter().collect()
     }
 
-    fn add_file(&mut self, path: String) {
-        let is_new = self.files.iter().all(|file| file.path != path);
-        if is_new && self.files.len() < PATHS_MAX {
-            self.files.push(ChangedFile { path, in_repository: None });
+    fn add_file(&mut self, Changed { path, with_below }: Changed) {
+        if let Some(known) = self.files.iter_mut().find(|file| file.path == path) {
+            known.with_below |= with_below;
+        } else if self.files.len() < PATHS_MAX {
+            self.files.push(ChangedFile { path, in_repository: None, with_below });
         }
     }
 

@@ -39,9 +39,16 @@ pub(crate) struct Command {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Script {
     pub(crate) commands: Vec<Command>,
-    /// The paths that it writes, moves or deletes, absolute or below `~/`, if the folder is known that it runs in. Of a
-    /// pattern such as `src/*.rs` it is the folder.
-    pub(crate) changed: Vec<String>,
+    pub(crate) changed: Vec<Changed>,
+}
+
+/// What a script writes, moves or deletes, if the folder is known that it runs in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Changed {
+    /// Absolute, or below `~/`. Of a pattern such as `src/*.rs` it is the folder.
+    pub(crate) path: String,
+    /// Whether all that lies below it goes with it.
+    pub(crate) with_below: bool,
 }
 
 /// Reads a script that runs in a folder. What is not understood is left out.
@@ -134,7 +141,7 @@ impl Reader {
             .children(&mut node.walk())
             .any(|child| matches!(child.kind(), ">" | ">>" | "&>" | "&>>" | ">|"));
         let Some(target) = node.child_by_field_name("destination").filter(|_| is_output) else { return };
-        self.change(&self.expand(&word(target, text)), folder);
+        self.change(&self.expand(&word(target, text)), false, folder);
     }
 
     /// Remembers a variable's value if that is known. `A=1 program` sets it for the program alone.
@@ -247,8 +254,8 @@ impl Reader {
             for to in folders(program, arguments) {
                 here = path::resolve(to, here.as_deref());
             }
-            for target in changed_paths(program, arguments) {
-                self.change(target, here.as_deref());
+            for (target, with_below) in changed_paths(program, arguments) {
+                self.change(target, with_below, here.as_deref());
             }
             if let Some(script) = inner_script(program, arguments) {
                 return self.read(&script, here, depth - 1);
@@ -260,16 +267,20 @@ impl Reader {
         }
     }
 
-    fn change(&mut self, target: &str, folder: Option<&str>) {
-        let target = match target.find(['*', '?']) {
-            Some(at) => target[..at].rsplit_once('/').map_or(".", |(folder, _)| folder),
-            None => target,
+    fn change(&mut self, target: &str, with_below: bool, folder: Option<&str>) {
+        let (target, with_below) = match target.find(['*', '?']) {
+            Some(at) => {
+                let (folder, name) = target[..at].rsplit_once('/').unwrap_or((".", &target[..at]));
+                let is_all = name.is_empty() && target[at..].chars().all(|c| matches!(c, '*' | '/'));
+                (folder, with_below && is_all)
+            }
+            None => (target, with_below),
         };
         if !target.starts_with("/dev/")
             && let Some(path) = path::resolve(target, folder)
             && self.script.changed.len() < COMMANDS_MAX
         {
-            self.script.changed.push(path);
+            self.script.changed.push(Changed { path, with_below });
         }
     }
 }
@@ -389,9 +400,16 @@ fn folders<'w>(program: &str, arguments: &'w [String]) -> Vec<&'w str> {
     before.iter().enumerate().filter_map(folder).collect()
 }
 
-/// The paths that a program writes, moves or deletes.
-fn changed_paths<'w>(program: &str, arguments: &'w [String]) -> Vec<&'w str> {
-    let arguments = if program == "git" { split_at_command(program, arguments, 0).1 } else { arguments };
+/// The paths that a program writes, moves or deletes, and of each whether all that lies below it goes with it.
+fn changed_paths<'w>(program: &str, arguments: &'w [String]) -> Vec<(&'w str, bool)> {
+    let git = match program {
+        "git" => split_at_command(program, arguments, 0).1.split_first(),
+        _ => None,
+    };
+    let (program, arguments) = match git {
+        Some((subcommand, arguments)) => (format!("git {subcommand}"), arguments),
+        None => (program.to_owned(), arguments),
+    };
     let operands = |from: usize| -> Vec<&'w str> {
         let words = arguments.iter().map(String::as_str);
         words.filter(|word| !word.is_empty() && !word.starts_with('-')).skip(from).collect()
@@ -401,17 +419,29 @@ fn changed_paths<'w>(program: &str, arguments: &'w [String]) -> Vec<&'w str> {
         arguments.iter().any(|word| is_group(word))
     };
     let has_word = |long: &str| arguments.iter().any(|word| word.starts_with(long));
-    match program {
-        "tee" | "rm" | "rmdir" | "unlink" | "mv" | "touch" => operands(0),
-        "truncate" => operands(0),
-        "cp" | "ln" | "install" => operands(0).into_iter().next_back().into_iter().collect(),
+    let alone = |paths: Vec<&'w str>| paths.into_iter().map(|path| (path, false)).collect();
+    match program.as_str() {
+        "rm" | "git rm" => {
+            let is_recursive = has('r') || has('R') || has_word("--recursive");
+            operands(0).into_iter().map(|path| (path, is_recursive)).collect()
+        }
+        "mv" | "git mv" => {
+            let paths = operands(0);
+            // The last one is where the others go, unless an option says that.
+            let mut pairs = arguments.windows(2);
+            let to = match pairs.find(|pair| matches!(pair[0].as_str(), "-t" | "--target-directory")) {
+                Some(pair) => Some(pair[1].as_str()),
+                None => paths.last().copied().filter(|_| !has_word("--target-directory=")),
+            };
+            paths.into_iter().map(|path| (path, Some(path) != to)).collect()
+        }
+        "tee" | "rmdir" | "unlink" | "touch" | "truncate" | "git restore" => alone(operands(0)),
+        "cp" | "ln" | "install" => alone(operands(0).into_iter().next_back().into_iter().collect()),
         // The first operand is the script, unless an option holds it.
-        "sed" | "gsed" if has('i') || has_word("--in-place") => operands(usize::from(!has('e') && !has('f'))),
-        "perl" if has('i') => operands(usize::from(!has('e'))),
-        "git" => match operands(0).split_first() {
-            Some((&("mv" | "rm" | "restore"), paths)) => paths.to_vec(),
-            _ => Vec::new(),
-        },
+        "sed" | "gsed" if has('i') || has_word("--in-place") => {
+            alone(operands(usize::from(!has('e') && !has('f'))))
+        }
+        "perl" if has('i') => alone(operands(usize::from(!has('e')))),
         _ => Vec::new(),
     }
 }
@@ -426,7 +456,7 @@ mod tests {
     }
 
     fn changed(text: &str) -> Vec<String> {
-        read_script(text, "/p").changed
+        read_script(text, "/p").changed.into_iter().map(|changed| changed.path).collect()
     }
 
     #[test]

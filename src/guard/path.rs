@@ -39,3 +39,9 @@ pub(crate) fn resolve(path: &str, folder: Option<&str>) -> Option<String> {
 pub(crate) fn parts(path: &str) -> impl DoubleEndedIterator<Item = &str> {
     path.split('/').filter(|part| !matches!(*part, "" | "."))
 }
+
+/// The key of the triggers whose path begins with this part and goes on; with none, of all whose path is from the root of
+/// the repository.
+pub(crate) fn key_below(first: &str) -> String {
+    format!("below {first}")
+}

@@ -85,24 +85,19 @@ impl Trigger {
                 .map_or(Some(None), |made| made.map(Some))?,
             error: scope.error.as_deref().map(Signature::new).map_or(Some(None), |made| made.map(Some))?,
         };
-        trigger.key().is_some().then_some(trigger)
+        (!trigger.keys().is_empty()).then_some(trigger)
     }
 
-    /// The key that it is stored under; [`Action::keys`] has it for every action that may match. `None` for a trigger
-    /// that says nothing.
-    pub fn key(&self) -> Option<String> {
-        if let Some(error) = &self.error {
-            return Some(format!("error {}", error.key()?));
-        }
-        if let Some(command) = &self.command {
-            return Some(format!("command {}", command.program));
-        }
-        match &self.path {
-            Some(PathPattern::Root(path) | PathPattern::End(path)) => {
-                Some(format!("path {}", path::parts(path).next_back()?))
-            }
-            None => self.symbol.as_ref().map(|_| "symbol".to_owned()),
-        }
+    /// The keys that it is stored under; [`Action::keys`] has one of them for every action that may match. None for a
+    /// trigger that says nothing.
+    pub fn keys(&self) -> Vec<String> {
+        let key = match self {
+            Self { error: Some(error), .. } => error.key().map(|word| format!("error {word}")),
+            Self { command: Some(command), .. } => Some(format!("command {}", command.program)),
+            Self { path: Some(path), .. } => return path.keys(),
+            Self { symbol, .. } => symbol.as_ref().map(|_| "symbol".to_owned()),
+        };
+        key.into_iter().collect()
     }
 
     /// The repository that it is limited to.
@@ -114,7 +109,7 @@ impl Trigger {
     /// file, those of all files and the folder that the action runs in.
     pub fn folders<'a>(&'a self, action: &'a Action, folder: &'a Path) -> impl Iterator<Item = &'a Path> {
         let is_about = |file: &&ChangedFile| self.path.as_ref().is_none_or(|wanted| wanted.matches(file));
-        let of_files = action.files.iter().filter(is_about).filter_map(|file| Path::new(&file.path).parent());
+        let of_files = action.files.iter().filter(is_about).filter_map(ChangedFile::folder);
         of_files.chain((self.path.is_none() && self.symbol.is_none()).then_some(folder))
     }
 
@@ -152,15 +147,30 @@ impl Trigger {
 }
 
 impl PathPattern {
+    /// By the last part it is found for what lies at its place and below, by the first one for a folder above it.
+    fn keys(&self) -> Vec<String> {
+        let (Self::Root(path) | Self::End(path)) = self;
+        let Some(name) = path::parts(path).next_back() else { return Vec::new() };
+        let above = path.split_once('/').map(|(first, _)| path::key_below(first));
+        let root = matches!(self, Self::Root(_)).then(|| path::key_below(""));
+        [format!("path {name}")].into_iter().chain(above).chain(root).collect()
+    }
+
     fn matches(&self, file: &ChangedFile) -> bool {
+        let Some(path) = &file.in_repository else { return false };
+        let is_below = |path: &str, folder: &str| {
+            path.strip_prefix(folder).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        };
+        let ends_with =
+            |end: &str| path.strip_suffix(end).is_some_and(|rest| rest.is_empty() || rest.ends_with('/'));
         match self {
-            Self::Root(wanted) => file.in_repository.as_ref().is_some_and(|path| {
-                path.strip_prefix(wanted.as_str())
-                    .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-            }),
-            Self::End(wanted) => file.in_repository.as_ref().is_some_and(|path| {
-                path.strip_suffix(wanted.as_str()).is_some_and(|rest| rest.is_empty() || rest.ends_with('/'))
-            }),
+            Self::Root(wanted) => {
+                is_below(path, wanted) || file.with_below && (path.is_empty() || is_below(wanted, path))
+            }
+            Self::End(wanted) => {
+                let mut folders = wanted.match_indices('/').map(|(end, _)| &wanted[..end]);
+                ends_with(wanted) || file.with_below && folders.any(ends_with)
+            }
         }
     }
 }

@@ -101,8 +101,11 @@ mod tests {
     fn triggers(scopes: &str) -> Vec<(String, String)> {
         let text = format!("---\ntype: caveat\nscope: {scopes}\n---\n\n# A title\n\nA text.\n");
         let unit = Document::parse(text).unwrap().unit("a.md").unwrap();
-        let pair = |trigger: &Trigger| Some((trigger.key()?, serde_json::to_string(trigger).unwrap()));
-        triggers_of(&unit).iter().filter_map(pair).collect()
+        let pairs = |trigger: &Trigger| {
+            let text = serde_json::to_string(trigger).unwrap();
+            trigger.keys().into_iter().map(|key| (key, text.clone())).collect::<Vec<_>>()
+        };
+        triggers_of(&unit).iter().flat_map(pairs).collect()
     }
 
     fn run(command: &str) -> Action {
@@ -115,7 +118,7 @@ mod tests {
         let all = triggers(
             "[{command: git push}, {command: cargo publish}, {path: src/pay}, {command: git tag -d}]",
         );
-        assert_eq!(all.len(), 4);
+        assert_eq!(all.len(), 6, "a path is found by its folders, too");
         fs::write(folder.path().join(TRIGGER_FILE), encode_triggers(&all).unwrap()).unwrap();
         let may_bear = |action: &Action| may_bear(folder.path(), action).unwrap();
         for command in ["cd x && git push", "cargo publish --dry-run", "git tag -d v1"] {
@@ -127,6 +130,10 @@ mod tests {
         let mut edit = Action::new("Edit", &json!({ "file_path": "/p/src/pay/a.rs" }), "/p", None).unwrap();
         edit.locate(|path| path.strip_prefix("/p/").map(str::to_owned));
         assert!(may_bear(&edit));
+        let mut removal = run("rm -r src");
+        assert!(!may_bear(&removal), "it is in no repository");
+        removal.locate(|path| path.strip_prefix("/p/").map(str::to_owned));
+        assert!(may_bear(&removal));
         fs::write(folder.path().join(TRIGGER_FILE), encode_triggers(&[]).unwrap()).unwrap();
         assert!(!may_bear(&edit) && !may_bear(&run("git push")));
     }

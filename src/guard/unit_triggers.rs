@@ -89,7 +89,7 @@ mod tests {
             trigger
         });
         triggers
-            .filter(|trigger| trigger.key().is_some_and(|key| keys.contains(&key)))
+            .filter(|trigger| trigger.keys().iter().any(|key| keys.contains(key)))
             .filter_map(|trigger| trigger.matches(action))
             .max()
     }
@@ -116,6 +116,52 @@ mod tests {
         }
         assert_eq!(evidence(&folder, &edit("/p/src/queue/a/b.rs", "")), Some(Evidence::Path));
         assert_eq!(evidence(&file, &edit("/p/src/queue/a/b.rs", "")), None);
+    }
+
+    #[test]
+    fn a_folder_that_is_removed_or_moved_counts_for_what_lies_below_it() {
+        let file = unit("type: constraint\nscope: [src/auth/keys.rs]", "");
+        let folder = unit("type: decision\nscope: [{path: src/auth/}]\nenforce: hold", "");
+        let text = unit("type: caveat", "Nobody edits `auth/keys.rs` by hand.");
+        for command in [
+            "rm -rf src/auth",
+            "sudo rm -d --recursive ./src/auth/",
+            "git rm -rq src/auth",
+            "git -C src rm -r auth",
+            "mv src/auth old",
+            "git mv -k README.md src/auth old",
+            "mv -t old README.md src/auth",
+            "mv --target-directory=old src/auth",
+            "rm -rf src/auth/*",
+        ] {
+            for unit in [&file, &folder, &text] {
+                assert_eq!(evidence(unit, &bash(command)), Some(Evidence::Path), "{command}");
+            }
+        }
+        for command in
+            ["rm -rf src", "cd src && rm -r *", "mv ../p/src /tmp", "rm -rf *", "rm -r /p", "mv /p /q"]
+        {
+            for unit in [&file, &folder] {
+                assert_eq!(evidence(unit, &bash(command)), Some(Evidence::Path), "{command}");
+            }
+            assert_eq!(evidence(&text, &bash(command)), None, "{command}");
+        }
+        for command in [
+            "rm src",
+            "rmdir src",
+            "rm -f src/*",
+            "rm -rf src/*.orig src/a* *.log",
+            "mv a src",
+            "mv -t src a",
+            "cp -r src old",
+            "git restore src",
+            "rm -rf sr src2 src/auth2 keys /q /",
+            "echo rm -rf src",
+        ] {
+            for unit in [&file, &folder, &text] {
+                assert_eq!(evidence(unit, &bash(command)), None, "{command}");
+            }
+        }
     }
 
     #[test]

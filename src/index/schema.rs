@@ -10,7 +10,7 @@ pub(crate) const PAGE_BYTES: i64 = 8 << 10;
 
 /// The version of the tables and their content, which has the rules of `guard` for triggers in it. A database of another
 /// version is dropped and rebuilt.
-pub(crate) const VERSION: i64 = 10;
+pub(crate) const VERSION: i64 = 11;
 
 /// "nugg": marks the database as an index.
 const APPLICATION_ID: i64 = 0x6e75_6767;
@@ -20,7 +20,7 @@ const APPLICATION_ID: i64 = 0x6e75_6767;
 /// `reviewers` says who merged a path into the default branch, up to the commit in `reviewed`. It belongs to no
 /// generation: a merge may change it without changing a file.
 ///
-/// `triggers` says on which actions each unit bears: `pattern` is a JSON object of `guard`, found by its key. A held unit
+/// `triggers` says on which actions each unit bears: `pattern` is a JSON object of `guard`, found by its keys. A held unit
 /// refuses the first such action. Under `repository …`, which is the key of no action, are the units whose scope names that
 /// repository.
 ///

@@ -42,17 +42,19 @@ pub(crate) fn insert(transaction: &Transaction<'_>, unit: &Unit) -> rusqlite::Re
         }
     }
     for (position, trigger) in guard::triggers_of(unit).iter().enumerate() {
-        let (Some(key), Ok(text)) = (trigger.key(), serde_json::to_string(trigger)) else { continue };
-        transaction.prepare_cached("INSERT INTO triggers VALUES (?1, ?2, ?3, ?4, ?5, ?6)")?.execute(
-            params![
-                key,
-                unit.id.as_str(),
-                position,
-                text,
-                unit.enforce == Some(Enforce::Hold),
-                unit.stale_after.map(|time| time.to_string()),
-            ],
-        )?;
+        let Ok(text) = serde_json::to_string(trigger) else { continue };
+        for key in trigger.keys() {
+            transaction.prepare_cached("INSERT INTO triggers VALUES (?1, ?2, ?3, ?4, ?5, ?6)")?.execute(
+                params![
+                    key,
+                    unit.id.as_str(),
+                    position,
+                    text,
+                    unit.enforce == Some(Enforce::Hold),
+                    unit.stale_after.map(|time| time.to_string()),
+                ],
+            )?;
+        }
     }
     Ok(())
 }
@@ -92,7 +94,8 @@ pub(crate) fn find(connection: &Connection, keys: &[String]) -> rusqlite::Result
 
 /// The triggers of a unit.
 pub(crate) fn find_of_unit(connection: &Connection, unit: &UnitId) -> rusqlite::Result<Vec<FoundTrigger>> {
-    let sql = "SELECT unit_id, pattern, held, stale_after FROM triggers WHERE unit_id = ?1";
+    // One may be stored under several keys.
+    let sql = "SELECT DISTINCT unit_id, pattern, held, stale_after FROM triggers WHERE unit_id = ?1";
     read(connection, sql, unit.as_str())
 }
 
