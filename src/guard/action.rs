@@ -122,8 +122,7 @@ impl Action {
                 let path = file.in_repository.as_deref().unwrap_or(&file.path);
                 keys.extend(path::parts(path).map(|part| format!("path {part}")));
                 if file.with_below {
-                    keys.extend(path::parts(path).map(path::key_below));
-                    keys.extend(path.is_empty().then(|| path::key_below("")));
+                    keys.extend(path::ends(path).map(key_below));
                 }
             }
             keys.extend(self.commands.iter().map(|command| format!("command {}", command.program)));
@@ -149,6 +148,14 @@ impl Action {
         self.symbols.extend(symbols_in(&text[..text.floor_char_boundary(EDITED_BYTES_MAX)]));
     }
 }
+
+/// The key of what lies below a folder that is removed or moved.
+pub(crate) fn key_below(folder: &str) -> String {
+    format!("{BELOW}{folder}")
+}
+
+/// How the keys of [`key_below`] begin, and no others.
+pub(crate) const BELOW: &str = "below ";
 
 /// The word before a name that is defined.
 const DEFINING: [&str; 12] =

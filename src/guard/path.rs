@@ -40,8 +40,16 @@ pub(crate) fn parts(path: &str) -> impl DoubleEndedIterator<Item = &str> {
     path.split('/').filter(|part| !matches!(*part, "" | "."))
 }
 
-/// The key of the triggers whose path begins with this part and goes on; with none, of all whose path is from the root of
-/// the repository.
-pub(crate) fn key_below(first: &str) -> String {
-    format!("below {first}")
+/// Longer folders are above no path that a unit names, in bytes.
+const FOLDER_BYTES_MAX: usize = 1 << 10;
+
+/// The folders above a path, the highest first: of `a/b/c` `a` and `a/b`.
+pub(crate) fn above(path: &str) -> impl Iterator<Item = &str> {
+    path.match_indices('/').map(|(end, _)| &path[..end])
+}
+
+/// A folder's path and its ends: of `a/b` also `b`.
+pub(crate) fn ends(folder: &str) -> impl Iterator<Item = &str> {
+    let ends = folder.match_indices('/').map(|(start, _)| &folder[start + 1..]);
+    std::iter::once(folder).chain(ends).filter(|end| end.len() <= FOLDER_BYTES_MAX)
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use knowledge::Scope;
 use serde::{Deserialize, Serialize};
 
-use crate::action::{Action, ChangedFile, defined, symbols_in};
+use crate::action::{Action, ChangedFile, defined, key_below, symbols_in};
 use crate::command::CommandPattern;
 use crate::path;
 use crate::signature::Signature;
@@ -147,13 +147,13 @@ impl Trigger {
 }
 
 impl PathPattern {
-    /// By the last part it is found for what lies at its place and below, by the first one for a folder above it.
+    /// By its last part it is found for what lies at its place and below, and by each folder above it for that.
     fn keys(&self) -> Vec<String> {
         let (Self::Root(path) | Self::End(path)) = self;
         let Some(name) = path::parts(path).next_back() else { return Vec::new() };
-        let above = path.split_once('/').map(|(first, _)| path::key_below(first));
-        let root = matches!(self, Self::Root(_)).then(|| path::key_below(""));
-        [format!("path {name}")].into_iter().chain(above).chain(root).collect()
+        let repository = matches!(self, Self::Root(_)).then_some("");
+        let above = path::above(path).chain(repository).map(key_below);
+        [format!("path {name}")].into_iter().chain(above).collect()
     }
 
     fn matches(&self, file: &ChangedFile) -> bool {
@@ -167,10 +167,7 @@ impl PathPattern {
             Self::Root(wanted) => {
                 is_below(path, wanted) || file.with_below && (path.is_empty() || is_below(wanted, path))
             }
-            Self::End(wanted) => {
-                let mut folders = wanted.match_indices('/').map(|(end, _)| &wanted[..end]);
-                ends_with(wanted) || file.with_below && folders.any(ends_with)
-            }
+            Self::End(wanted) => ends_with(wanted) || file.with_below && path::above(wanted).any(ends_with),
         }
     }
 }

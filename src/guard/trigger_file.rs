@@ -3,21 +3,26 @@
 //! It never lacks a trigger that the index has; it may have some that the index has no longer. So an action that none of
 //! them matches is one that no unit bears on.
 //!
-//! After eight bytes of [`MAGIC`] and the length of the file come the number of triggers, a row of 16 bytes for each,
-//! sorted, with the digest of its key, its place and its length, and then the triggers as JSON. Numbers are little endian.
+//! After eight bytes of [`MAGIC`] and the length of the file come the number of triggers, how many of them are stored under
+//! other keys than those of removed folders, a row of 16 bytes for each, sorted, with the digest of its key, its place and
+//! its length, and then the triggers as JSON. Numbers are little endian. The rows of removed folders are the last ones, and
+//! read only if an action removes one.
 
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::path::Path;
 
+use crate::action::BELOW;
 use crate::{Action, Trigger};
 
 /// The file's name in the folder of the index.
 pub const TRIGGER_FILE: &str = "triggers";
 /// With the version of the layout.
-const MAGIC: &[u8; 8] = b"nugtrig1";
-const HEADER: usize = 16;
+const MAGIC: &[u8; 8] = b"nugtrig2";
+const HEADER: usize = 20;
 const ROW: usize = 16;
+/// The lowest digest of a key of a removed folder.
+const OF_REMOVED: u64 = 1 << 63;
 
 /// The content of the file, of triggers as JSON with their keys. `None` if it would be too long for its numbers.
 pub fn encode_triggers(triggers: &[(String, String)]) -> Option<Vec<u8>> {
@@ -30,7 +35,10 @@ pub fn encode_triggers(triggers: &[(String, String)]) -> Option<Vec<u8>> {
     let mut bytes = Vec::with_capacity(length);
     bytes.extend_from_slice(MAGIC);
     bytes.extend_from_slice(&u32::try_from(length).ok()?.to_le_bytes());
-    bytes.extend_from_slice(&u32::try_from(triggers.len()).ok()?.to_le_bytes());
+    let others = triggers.partition_point(|(digest, _)| *digest < OF_REMOVED);
+    for count in [triggers.len(), others] {
+        bytes.extend_from_slice(&u32::try_from(count).ok()?.to_le_bytes());
+    }
     let mut place = HEADER + ROW * triggers.len();
     for (digest, text) in &triggers {
         bytes.extend_from_slice(&digest.to_le_bytes());
@@ -52,15 +60,17 @@ pub fn may_bear(folder: &Path, action: &Action) -> io::Result<bool> {
     file.read_exact(&mut header)?;
     let number = |bytes: &[u8]| bytes.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte));
     let (length, count) = (number(&header[8..12]), number(&header[12..16]) as usize);
-    let fits = HEADER as u64 + (ROW * count) as u64 <= length;
+    let others = number(&header[16..]) as usize;
+    let fits = others <= count && HEADER as u64 + (ROW * count) as u64 <= length;
     if &header[..8] != MAGIC || !fits || file.metadata()?.len() != length {
         return Err(io::ErrorKind::InvalidData.into());
     }
-    let mut rows = vec![0; ROW * count];
+    let digests: Vec<u64> = action.keys().iter().map(|key| digest(key)).collect();
+    let has_removed = digests.iter().any(|digest| *digest >= OF_REMOVED);
+    let mut rows = vec![0; ROW * if has_removed { count } else { others }];
     file.read_exact(&mut rows)?;
     let (rows, _) = rows.as_chunks::<ROW>();
-    for key in action.keys() {
-        let digest = digest(&key);
+    for digest in digests {
         let first = rows.partition_point(|row| number(&row[..8]) < digest);
         let found = &rows[first..];
         let found = &found[..found.partition_point(|row| number(&row[..8]) == digest)];
@@ -82,10 +92,12 @@ pub fn may_bear(folder: &Path, action: &Action) -> io::Result<bool> {
     Ok(false)
 }
 
-/// FNV-1a of 64 bits: the same in every version of nugget.
+/// FNV-1a, of which the highest bit says whether the key is of a removed folder: the same in every version of nugget.
 fn digest(key: &str) -> u64 {
-    key.bytes()
-        .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+    let hash = key
+        .bytes()
+        .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
+    if key.starts_with(BELOW) { hash | OF_REMOVED } else { hash & !OF_REMOVED }
 }
 
 #[cfg(test)]

@@ -165,6 +165,14 @@ mod tests {
     }
 
     #[test]
+    fn the_keys_of_a_long_path_are_bounded() {
+        let removal = bash(&format!("rm -r {}", "a/".repeat(30_000)));
+        assert_eq!(removal.files().len(), 1);
+        let bytes: usize = removal.keys().iter().map(String::len).sum();
+        assert!(bytes < 400_000, "{bytes}");
+    }
+
+    #[test]
     fn every_part_of_a_scope_must_match() {
         let unit =
             unit("type: bug\nscope: [{path: src, symbol: 'Queue::open', repository: github.com/a/b}]", "");

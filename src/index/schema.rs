@@ -10,7 +10,7 @@ pub(crate) const PAGE_BYTES: i64 = 8 << 10;
 
 /// The version of the tables and their content, which has the rules of `guard` for triggers in it. A database of another
 /// version is dropped and rebuilt.
-pub(crate) const VERSION: i64 = 11;
+pub(crate) const VERSION: i64 = 12;
 
 /// "nugg": marks the database as an index.
 const APPLICATION_ID: i64 = 0x6e75_6767;

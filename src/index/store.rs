@@ -387,13 +387,14 @@ fn create_if_needed(folder: &Path, lock: &BuilderLock, any_version: bool) -> Res
 }
 
 /// Removes the log first: a database without its log is at worst old, but a log without its database would be
-/// replayed into the next one.
+/// replayed into the next one. The copy of the triggers is of the same version, and made with the next generation.
 fn drop_database(folder: &Path, lock: &BuilderLock) -> Result<(), Error> {
     // Otherwise it would be another builder's.
     if !lock.is_valid(folder) {
         return Err(Error::Locked { path: folder.to_owned() });
     }
-    for name in ["index.db-wal", "index.db-shm", "index.db-journal", DATABASE, DAMAGED] {
+    let files = ["index.db-wal", "index.db-shm", "index.db-journal", guard::TRIGGER_FILE, DATABASE, DAMAGED];
+    for name in files {
         let path = folder.join(name);
         match fs::remove_file(&path) {
             Err(source) if source.kind() != io::ErrorKind::NotFound => {

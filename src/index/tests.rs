@@ -728,12 +728,14 @@ fn another_version_is_dropped_when_opened_only() {
     let other = rusqlite::Connection::open(&path).unwrap();
     other.execute_batch("CREATE TABLE theirs (x); PRAGMA user_version = 99").unwrap();
     drop(other);
+    fs::write(bench.folder().join(guard::TRIGGER_FILE), "theirs").unwrap();
     assert!(matches!(bench.index.pin(), Err(Error::OtherVersion { .. })));
     let planned = bench.index.plan(&bench.brain, &model(), &Words, Mode::Changed, &mut |_| {});
     assert!(matches!(planned, Err(Error::OtherVersion { .. })));
     assert_eq!(Index::open(&bench.folder()).unwrap().pin().unwrap().generation(), 0);
     bench.update();
     assert_eq!(bench.find("alpha"), ["a"]);
+    assert!(!guard::may_bear(&bench.folder(), &guard::Action::default()).unwrap());
 }
 
 #[test]
