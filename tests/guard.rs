@@ -307,6 +307,8 @@ fn a_unit_of_one_repository_holds_what_its_text_and_its_path_name_in_that_one_al
     let both = fixture.before_command("s", "terraform destroy; echo x > src/pay/a.rs");
     let reason = both["permissionDecisionReason"].as_str().unwrap_or_default();
     assert!(reason.contains("; text") && reason.contains("; path"), "{both}");
+    assert_eq!(fixture.before_command("t", "rm -r ../other")["permissionDecision"], Value::Null);
+    assert_eq!(fixture.before_command("t", "rm -r ../shop")["permissionDecision"], "deny");
 }
 
 #[test]
