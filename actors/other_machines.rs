@@ -7,7 +7,7 @@ use queue::Ledger;
 
 use crate::failure::Failure;
 use crate::remote::RemoteAccess;
-use crate::remote_branches::{Decided, follow, follow_own};
+use crate::remote_branches::{Decided, follow, follow_own, forget_if_gone};
 use crate::review::{Reviewing, decided_summary};
 use crate::review_remote::{delete_local, finish_later, lock};
 use crate::taken_over::{TakenOver, TakenOverBranch};
@@ -47,7 +47,9 @@ pub(crate) async fn follow_all(
         });
         if let Some(commit) = kept {
             after.0.insert(name.clone(), describe(repository, name, commit)?);
-        } else if repository.tip(name)?.is_some() {
+        } else if repository.tip(name)?.is_none() {
+            forget_if_gone(repository, queue, name)?;
+        } else {
             // As long as it is here, so that it is not taken for one that this machine has yet to deliver.
             after.0.insert(name.clone(), at.clone());
         }
@@ -108,7 +110,6 @@ async fn keep_up(
 ) -> Result<Option<CommitId>, Failure> {
     let Some(local) = repository.tip(name)? else { return Ok(None) };
     let is_unchanged = local.to_string() == at;
-    let decided = Decided::read(queue)?;
     match repository.remote_tip(name)? {
         None => {
             if is_unchanged {
@@ -118,12 +119,17 @@ async fn keep_up(
         }
         Some(remote) if remote == local => {}
         Some(remote) => {
-            // The other machine has made it again on what was merged meanwhile.
-            let is_made_again = is_unchanged && !repository.contains(remote, local)?;
-            if is_made_again && !decided.is_changed(repository, name, local, remote)? {
-                delete(repository, name, local)?;
+            if is_unchanged {
+                // What was decided about a file was not about what it says there now.
+                let changed = Decided::read(queue)?.changed(repository, name, local, remote)?;
+                let changed: Vec<&str> = changed.iter().map(String::as_str).collect();
+                queue.forget_decisions(name, &changed)?;
+                // The other machine has made it again on what was merged meanwhile.
+                if !repository.contains(remote, local)? {
+                    delete(repository, name, local)?;
+                }
             }
-            follow(repository, &decided, &lock(repository)?, name)?;
+            follow(repository, &Decided::read(queue)?, &lock(repository)?, name)?;
         }
     }
     let summary = decided_summary(repository, queue, name, Timestamp::now());

@@ -60,7 +60,7 @@ impl Decided {
         self.0.contains_key(branch)
     }
 
-    /// Whether a decided file differs between two commits of a branch.
+    /// Whether a decided file differs between two commits of a branch; see [`changed`](Self::changed).
     pub(crate) fn is_changed(
         &self,
         repository: &Repository,
@@ -68,8 +68,51 @@ impl Decided {
         one: CommitId,
         other: CommitId,
     ) -> Result<bool, Failure> {
-        let Some(paths) = self.0.get(branch) else { return Ok(false) };
-        let between = repository.paths_between(one, other, UNITS_FOLDER)?;
-        Ok(between.iter().any(|path| paths.contains(path)))
+        Ok(!self.changed(repository, branch, one, other)?.is_empty())
     }
+
+    /// The decided files that differ between two commits of a branch, but for those that the second one has as the default
+    /// branch has them: nothing of them is to be decided.
+    pub(crate) fn changed(
+        &self,
+        repository: &Repository,
+        branch: &str,
+        one: CommitId,
+        other: CommitId,
+    ) -> Result<Vec<String>, Failure> {
+        let Some(paths) = self.0.get(branch) else { return Ok(Vec::new()) };
+        let mut between = repository.paths_between(one, other, UNITS_FOLDER)?;
+        between.retain(|path| paths.contains(path));
+        if between.is_empty() {
+            return Ok(between);
+        }
+        let tip = repository.default_branch()?.tip;
+        let mut changed = Vec::new();
+        for path in between {
+            if repository.read_at(other, &path)? != repository.read_at(tip, &path)? {
+                changed.push(path);
+            }
+        }
+        Ok(changed)
+    }
+}
+
+/// Forgets what was decided about a branch that no capture of this machine has made, once it is gone here and at the
+/// remote: an agent's branch has the same name again when it writes its next note.
+pub(crate) fn forget_if_gone(
+    repository: &Repository,
+    queue: &dyn Ledger,
+    branch: &str,
+) -> Result<(), Failure> {
+    let is_present = repository.tip(branch)?.is_some() || repository.remote_tip(branch)?.is_some();
+    if is_present || queue.capture_of_branch(branch)?.is_some() {
+        return Ok(());
+    }
+    let decisions = queue.decisions()?;
+    let decided = decisions.iter().filter(|decided| decided.branch == branch);
+    let paths: Vec<&str> = decided.map(|decided| decided.path.as_str()).collect();
+    if !paths.is_empty() {
+        queue.forget_decisions(branch, &paths)?;
+    }
+    Ok(())
 }

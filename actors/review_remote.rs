@@ -14,7 +14,7 @@ use tokio::runtime::Runtime;
 
 use crate::failure::{Failure, error_chain};
 use crate::remote::{DeliverySettings, RemoteAccess};
-use crate::remote_branches::follow_own;
+use crate::remote_branches::{follow_own, forget_if_gone};
 
 /// The name of the report with the last commit that was merged while the remote could not be reached.
 const MERGED_REPORT: &str = "merged";
@@ -380,6 +380,7 @@ impl<'a> ReviewRemote<'a> {
                 self.queue.set_pull_state(other.id, other.commit.as_deref(), summary.state())?;
             }
         }
+        forget_if_gone(self.repository, self.queue, branch)?;
         Ok(finished)
     }
 }

@@ -10,7 +10,7 @@ use crate::notes::Agent;
 use crate::support::github_api::{GithubApi, Merge};
 use crate::support::{Sandbox, fixture, git, wait_until};
 use crate::transport::write_script;
-use crate::two_clones::{session, two_clones, two_clones_of_a_folder};
+use crate::two_clones::{session, two_clones, two_clones_of_a_folder, waiting_titles};
 
 /// Two machines that sync only when they are told to.
 fn machines() -> (PathBuf, [Sandbox; 2]) {
@@ -262,4 +262,84 @@ fn a_branch_that_was_deleted_long_before_there_was_a_remote_is_no_failure() {
     assert!(api.pulls(SLUG).is_empty());
     let synced = sandbox.json(["sync", "--json"]);
     assert_eq!(synced["remote"]["delivered_late"], 0, "{synced}");
+}
+
+#[test]
+fn what_another_machines_agents_write_after_a_review_waits_too() {
+    let (bare, [sandbox, mut reviewer]) = machines();
+    let mut agent = Agent::start(&sandbox);
+    note(&mut agent, "First");
+    wait_for_delivery(&sandbox, &bare);
+    reviewer.ok(["sync"]);
+    reviewer.ok(["review", "merge", "--all"]);
+    sandbox.ok(["sync"]);
+    let content = "Second, from a session.\n\nIt is kept.\n\nSo is this.";
+    agent.call("create_note", json!({ "title": "Second", "content": content }));
+    note(&mut agent, "Third");
+    wait_for_delivery(&sandbox, &bare);
+    reviewer.ok(["sync"]);
+    assert_eq!(waiting_titles(&reviewer), ["Second", "Third"], "a branch of the same name");
+
+    // Merged with an edit, which the agent's next note takes over.
+    reviewer.variables.push(("EDITOR".to_owned(), "sed -i 's/from a session/from a person/'".to_owned()));
+    reviewer.ok(["review", "edit", "1"]);
+    sandbox.ok(["sync"]);
+    note(&mut agent, "Fourth");
+    wait_for_delivery(&sandbox, &bare);
+    reviewer.ok(["sync"]);
+    assert_eq!(waiting_titles(&reviewer), ["Fourth", "Third"]);
+
+    // What was decided about a note was not about what an agent makes of it later.
+    let change = json!({ "note": "second", "old_text": "a person", "new_text": "a later session" });
+    agent.call("edit_note", change);
+    wait_for_delivery(&sandbox, &bare);
+    reviewer.ok(["sync"]);
+    let waiting = waiting_titles(&reviewer);
+    assert!(waiting.contains(&"Second".to_owned()), "{waiting:?}");
+    reviewer.ok(["review", "merge", "--all"]);
+    assert_eq!(git(&bare, &["branch", "--list", "nugget/*"]), "");
+    let second = git(&bare, &["show", "main:domains/general/notes/second.md"]);
+    assert!(second.contains("from a later session"), "{second}");
+}
+
+#[test]
+fn an_agents_edit_of_what_was_merged_meanwhile_waits() {
+    let (bare, [sandbox, reviewer]) = machines();
+    let mut agent = Agent::start(&sandbox);
+    let content = "Bound the pools.\n\nThe limit is 20.\n\nAsk before raising it.";
+    agent.call("create_note", json!({ "title": "Pools", "content": content }));
+    wait_for_delivery(&sandbox, &bare);
+    reviewer.git(&["fetch", "--quiet"]);
+    let branch = actors::notes::agents_branch();
+    reviewer.git(&["merge", "--quiet", "--squash", &format!("origin/{branch}")]);
+    reviewer.git(&["commit", "--quiet", "-m", "squash"]);
+    reviewer.git(&["push", "--quiet", "origin", "main"]);
+    // Its time is of whole seconds.
+    let second = || jiff::Timestamp::now().as_second();
+    let begun = second();
+    wait_until("the note is older", || second() > begun);
+    agent.call("edit_note", json!({ "note": "pools", "old_text": "is 20", "new_text": "is 50" }));
+    sandbox.ok(["sync"]);
+    assert_eq!(waiting_titles(&sandbox), ["Pools"]);
+    note(&mut agent, "Second");
+    let path = "domains/general/notes/pools.md";
+    assert!(sandbox.git(&["show", &format!("{branch}:{path}")]).contains("The limit is 50."));
+    assert_eq!(waiting_titles(&sandbox), ["Pools", "Second"]);
+}
+
+#[test]
+fn a_persons_note_of_the_same_title_replaces_no_agents_note() {
+    let sandbox = Sandbox::with_brain();
+    let content = |fix: &str| format!("Jobs hang at night.\n\nIt is the pool.\n\n{fix}");
+    let mut agent = Agent::start(&sandbox);
+    let own = content("Raise it to 50, and restart the importer first.");
+    agent.call("create_note", json!({ "title": "Night jobs", "content": own }));
+    let second = || jiff::Timestamp::now().as_second();
+    let begun = second();
+    wait_until("the note is older", || second() > begun);
+    sandbox.ok(["note", "add", "Night jobs", "--content", &content("Wait for ops.")]);
+    assert_eq!(waiting_titles(&sandbox), ["Night jobs"]);
+    let branch = actors::notes::agents_branch();
+    let note = sandbox.git(&["show", &format!("{branch}:domains/general/notes/night-jobs.md")]);
+    assert!(note.contains("restart the importer first"), "{note}");
 }

@@ -162,7 +162,7 @@ pub(crate) fn two_clones_of_a_folder() -> (std::path::PathBuf, [Sandbox; 2]) {
     (bare, [first, second])
 }
 
-fn waiting_titles(sandbox: &Sandbox) -> Vec<String> {
+pub(crate) fn waiting_titles(sandbox: &Sandbox) -> Vec<String> {
     let listed = sandbox.json(["review", "--list", "--json"]);
     let items = listed["items"].as_array().unwrap_or_else(|| panic!("{listed}"));
     items.iter().map(|item| item["title"].as_str().unwrap().to_owned()).collect()

@@ -1,6 +1,7 @@
 //! Merges two edits of one unit's file by its parts. git compares lines, and two sessions that completed the same unit
 //! always differ in the same lines: the time, the last source, the end of the text.
 
+use jiff::Timestamp;
 use serde_yaml::Value;
 
 use crate::document::Document;
@@ -9,20 +10,30 @@ use crate::document::Document;
 const EDITED_COPY_SHARE: f64 = 0.5;
 
 /// Whether a file is another one after a person has edited it: it has at least half of the lines below the front matter,
-/// but for the heading. Two units that were given one name are not: what sessions say in other words has their `sources`.
+/// but for the heading, and is not older. Two units that were given one name are not: what sessions say in other words has
+/// their `sources`, and a note without any the time at which it was `created`.
 pub fn is_edited_copy(file: &str, original: &str) -> bool {
     fn lines(text: &str, document: Option<&Document>) -> Vec<String> {
         let body = document.map_or(text, Document::body);
         let lines = body.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with("# "));
         lines.map(str::to_owned).collect()
     }
-    let documents = (Document::parse(file).ok(), Document::parse(original).ok());
-    let (copy, sources_of_copy) = (lines(file, documents.0.as_ref()), sources(documents.0.as_ref()));
-    let (original, sources) = (lines(original, documents.1.as_ref()), sources(documents.1.as_ref()));
-    let kept = original.iter().filter(|line| copy.contains(line)).count();
-    kept == original.len()
-        || kept as f64 >= EDITED_COPY_SHARE * original.len() as f64
-            && sources.iter().all(|source| sources_of_copy.contains(source))
+    let (copy, of_original) = (Document::parse(file).ok(), Document::parse(original).ok());
+    if time(of_original.as_ref(), "last_modified") > time(copy.as_ref(), "last_modified") {
+        // It has changed since it was copied.
+        return false;
+    }
+    let (text, original) = (lines(file, copy.as_ref()), lines(original, of_original.as_ref()));
+    let kept = original.iter().filter(|line| text.contains(line)).count();
+    let is_of_same_origin = || {
+        let (of_copy, sources) = (sources(copy.as_ref()), sources(of_original.as_ref()));
+        let created = |document| time(document, "created");
+        match sources.is_empty() {
+            true => created(copy.as_ref()) == created(of_original.as_ref()),
+            false => sources.iter().all(|source| of_copy.contains(source)),
+        }
+    };
+    kept == original.len() || kept as f64 >= EDITED_COPY_SHARE * original.len() as f64 && is_of_same_origin()
 }
 
 /// Whether a file with the id of a unit is that unit, whatever a person has made of its text: it comes from the same
@@ -32,6 +43,11 @@ pub fn is_same_unit(file: &str, original: &str) -> bool {
     let (of_file, of_original) = (sources_of(file), sources_of(original));
     let is_from_same = !of_original.is_empty() && of_original.iter().all(|source| of_file.contains(source));
     is_from_same || is_edited_copy(file, original)
+}
+
+/// A time of the front matter; `None` if it has none, or none that can be read.
+fn time(document: Option<&Document>, key: &str) -> Option<Timestamp> {
+    document?.get(key)?.as_str()?.parse().ok()
 }
 
 /// What a document says about where it comes from.
@@ -133,6 +149,18 @@ mod tests {
         ));
         assert!(!is_edited_copy(&unit("Something else."), &original));
         assert!(!is_edited_copy(&unit("second text"), &unit("first text")));
+        // Two notes of one title, and one that has changed since it was copied.
+        let at = |created: u8, modified: u8, body: &str| {
+            let times = format!(
+                "created: 2026-11-0{created}T00:00:00Z\nlast_modified: 2026-11-0{modified}T00:00:00Z\n"
+            );
+            unit(body).replacen("title:", &format!("{times}title:"), 1)
+        };
+        let (text, edited) = ("Restart it.\n\nThe lease expires.", "Restart it.\n\nThe lease is 30 s.");
+        assert!(is_edited_copy(&at(1, 2, edited), &at(1, 1, text)));
+        assert!(!is_edited_copy(&at(2, 2, edited), &at(1, 1, text)), "two notes of one title");
+        assert!(!is_edited_copy(&at(1, 1, text), &at(1, 2, edited)), "the edit is not merged");
+        assert!(!is_edited_copy(&at(1, 1, text), &at(1, 2, "Restart it.")), "nor is what it removes");
         // The same lesson from two sessions, one of which has its reason.
         let of = |session: &str, body: &str| {
             unit(body).replacen("title:", &format!("sources: [{session}]\ntitle:"), 1)

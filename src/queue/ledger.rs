@@ -99,6 +99,8 @@ ledger! {
     fn decisions() -> Vec<FileDecision>;
     /// See [`Queue::decide`].
     fn decide(branch: &str, paths: &[&str], decision: &Decision, now: Timestamp) -> ();
+    /// See [`Queue::forget_decisions`].
+    fn forget_decisions(branch: &str, paths: &[&str]) -> ();
     /// See [`Queue::remember_rejected`].
     fn remember_rejected(branch: &str, unit: &str, title: &str, because: Option<&str>, now: Timestamp) -> ();
     /// See [`Queue::capture`].

@@ -647,6 +647,9 @@ pub fn the_last_decision_about_a_file_counts(test: &dyn LedgerUnderTest) {
             of("nugget/s1", "b.md", Decision::Later { until })
         ]
     );
+    ledger.forget_decisions("nugget/s1", &["a.md", "z.md"]).unwrap();
+    let left: Vec<_> = ledger.decisions().unwrap().into_iter().map(|decision| decision.path).collect();
+    assert_eq!(left, ["z.md", "b.md"]);
 }
 
 // Spend.

@@ -348,6 +348,10 @@ impl Ledger for TeamLedger {
         self.write(|transaction| decisions::decide(transaction, self.brain, branch, paths, decision, now))
     }
 
+    fn forget_decisions(&self, branch: &str, paths: &[&str]) -> Answer<()> {
+        self.write(|transaction| decisions::forget(transaction, self.brain, branch, paths))
+    }
+
     fn remember_rejected(
         &self,
         branch: &str,

@@ -50,6 +50,17 @@ pub(super) fn decide(
     Ok(())
 }
 
+pub(super) fn forget(
+    transaction: &mut Transaction,
+    brain: BrainId,
+    branch: &str,
+    paths: &[&str],
+) -> Result<()> {
+    let sql = "DELETE FROM decisions WHERE brain = $1 AND branch = $2 AND path = ANY ($3)";
+    transaction.execute(sql, &[&brain.0, &branch, &paths])?;
+    Ok(())
+}
+
 /// Records what the branch's captures proposed of the unit; only its title where they are not known: an import, or a
 /// capture whose record was deleted.
 pub(super) fn remember_rejected(
