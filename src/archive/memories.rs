@@ -4,7 +4,7 @@
 //! is recalled and the others point to it, so that deleting one session never takes what another one said.
 
 use jiff::Timestamp;
-use knowledge::text::canonical;
+use knowledge::text::{canonical, with_word_breaks};
 use rusqlite::{Connection, OptionalExtension as _, Row, Transaction, params, params_from_iter};
 use serde::Serialize;
 
@@ -13,7 +13,7 @@ use crate::error::Error;
 use crate::filter::{Conditions, Filter};
 use crate::project;
 use crate::record::{MessageId, MessageKind};
-use crate::records::{Derivation, any_word};
+use crate::records::{Derivation, any_word, words_of};
 use crate::sessions::{COLUMNS, read_session, time};
 use crate::store::{Archive, Texts};
 use crate::vectors::{EMBEDDED_BYTES_MIN, dot, quantize};
@@ -262,6 +262,9 @@ impl Archive {
                     now,
                 ])?;
                 let id = transaction.last_insert_rowid();
+                transaction
+                    .prepare_cached("INSERT INTO memories_words (rowid, summary) VALUES (?1, ?2)")?
+                    .execute(params![id, with_word_breaks(&memory.summary)])?;
                 if let Some((vector, embedded)) = memory.vector.as_ref().zip(embedded) {
                     store_vector(transaction, &session.project, id, vector, embedded.model)?;
                     link_same(transaction, &session.project, id, vector, embedded)?;
@@ -428,9 +431,6 @@ impl Archive {
     }
 }
 
-/// The most words of a text that are searched for.
-const WORDS_MAX: usize = 16;
-
 const MEMORY: &str =
     "m.id, s.session, s.branch, m.project, m.derivation, m.summary, m.dialogue, m.turns, m.created_ms,
     m.updated_ms, 1 + (SELECT count(*) FROM memories o WHERE o.merged_into = m.id)
@@ -533,8 +533,7 @@ fn rarest(connection: &Connection, text: &str, entries_max: u64) -> Result<Strin
     let sql = "SELECT count(*) FROM memories_words WHERE memories_words MATCH ?1";
     let mut count = connection.prepare_cached(sql)?;
     let mut words: Vec<(u64, String)> = Vec::new();
-    for word in crate::search::telling_words(text).into_iter().take(WORDS_MAX) {
-        let word = any_word(word);
+    for word in words_of(text) {
         let holding = count.query_row([&word], |row| row.get(0))?;
         words.push((holding, word));
     }

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use jiff::Timestamp;
+use knowledge::text::{indexed_parts, with_word_breaks};
 use rusqlite::types::Value;
 use rusqlite::{Row, params, params_from_iter};
 use serde::Serialize;
@@ -272,6 +273,8 @@ impl Archive {
                     alternatives, confidence, sha256, prompt, at_ms, stale_after_ms)
                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)";
             let mut insert = transaction.prepare_cached(sql)?;
+            let sql = "INSERT INTO records_words (rowid, summary, detail) VALUES (?1, ?2, ?3)";
+            let mut words = transaction.prepare_cached(sql)?;
             for record in records {
                 insert.execute(params![
                     session.row,
@@ -289,6 +292,9 @@ impl Archive {
                     record.at.as_millisecond(),
                     record.stale_after.map(Timestamp::as_millisecond),
                 ])?;
+                let detail = record.detail.as_deref().map(with_word_breaks);
+                let id = transaction.last_insert_rowid();
+                words.execute(params![id, with_word_breaks(&record.summary), detail])?;
             }
             Ok(())
         })
@@ -362,14 +368,21 @@ fn places(paths: &[String]) -> Vec<Place> {
     at.into_iter().map(|path| Place::At(path.to_owned())).chain(below).collect()
 }
 
+/// Expressions that each find a word of a text in the index of records or of memories, or two letters of a script without
+/// spaces that are beside each other.
+pub(crate) fn words_of(text: &str) -> Vec<String> {
+    crate::search::telling_words(text)
+        .into_iter()
+        .flat_map(indexed_parts)
+        .filter(|part| part.contains(char::is_alphanumeric))
+        .take(WORDS_MAX)
+        .map(|part| format!("\"{}\"", part.replace(['"', '\0'], "")))
+        .collect()
+}
+
 /// An expression that finds what has any of these words.
 pub(crate) fn any_word(text: &str) -> String {
-    let quoted: Vec<String> = crate::search::telling_words(text)
-        .into_iter()
-        .take(WORDS_MAX)
-        .map(|word| format!("\"{}\"", word.replace(['"', '\0'], "")))
-        .collect();
-    quoted.join(" OR ")
+    words_of(text).join(" OR ")
 }
 
 fn select(

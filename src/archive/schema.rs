@@ -1,7 +1,7 @@
 //! The tables. Times are milliseconds since the epoch; ids of messages are the 16 bytes of their `uuid`.
 
 /// Each migrates the tables from the previous version; the first creates them.
-pub(crate) const MIGRATIONS: [&str; 5] = [INITIAL, RECORDS, FEEDBACK, MEMORIES, MODEL_RECORDS];
+pub(crate) const MIGRATIONS: [&str; 6] = [INITIAL, RECORDS, FEEDBACK, MEMORIES, MODEL_RECORDS, WORD_BREAKS];
 
 const INITIAL: &str = "
 CREATE TABLE sessions (
@@ -342,3 +342,73 @@ CREATE TABLE model_records (
     PRIMARY KEY (session, digest)
 ) WITHOUT ROWID;
 ";
+
+/// The letters that `with_word_breaks` makes words of, as GLOB has them.
+macro_rules! unspaced {
+    () => {
+        "[\u{e00}-\u{eff}\u{1000}-\u{109f}\u{1780}-\u{17ff}\u{3040}-\u{30ff}\u{31f0}-\u{31ff}\u{3400}-\u{4dbf}\
+        \u{4e00}-\u{9fff}\u{ac00}-\u{d7af}\u{f900}-\u{faff}\u{20000}-\u{3ffff}]"
+    };
+}
+
+/// An expression for the column's text with a break before and after each such letter.
+macro_rules! broken {
+    ($column:literal) => {
+        concat!(
+            "iif(",
+            $column,
+            " GLOB '*",
+            unspaced!(),
+            "*', (
+            WITH RECURSIVE places (place) AS (
+                SELECT 1 UNION ALL SELECT place + 1 FROM places WHERE place < length(",
+            $column,
+            ")
+            ),
+            letters (place, letter) AS (SELECT place, substr(",
+            $column,
+            ", place, 1) FROM places)
+            SELECT group_concat(
+                iif(letter GLOB '",
+            unspaced!(),
+            "', '\u{200b}' || letter || '\u{200b}', letter), '' ORDER BY place
+            ) FROM letters
+        ), ",
+            $column,
+            ")"
+        )
+    };
+}
+
+/// Letters of scripts without spaces are words of records and memories, too. What is added from now on is broken into words
+/// before; what there is, here.
+const WORD_BREAKS: &str = concat!(
+    "
+DROP TRIGGER records_added;
+DROP TRIGGER records_deleted;
+DROP TABLE records_words;
+CREATE VIRTUAL TABLE records_words USING fts5(
+    summary, detail, content = '', contentless_delete = 1, tokenize = 'porter unicode61'
+);
+CREATE TRIGGER records_deleted AFTER DELETE ON records BEGIN
+    DELETE FROM records_words WHERE rowid = old.id;
+END;
+DROP TRIGGER memories_added;
+DROP TRIGGER memories_deleted;
+DROP TABLE memories_words;
+CREATE VIRTUAL TABLE memories_words USING fts5(
+    summary, content = '', contentless_delete = 1, tokenize = 'porter unicode61'
+);
+CREATE TRIGGER memories_deleted AFTER DELETE ON memories BEGIN
+    DELETE FROM memories_words WHERE rowid = old.id;
+END;
+INSERT INTO records_words (rowid, summary, detail) SELECT id, ",
+    broken!("summary"),
+    ", ",
+    broken!("detail"),
+    " FROM records;
+INSERT INTO memories_words (rowid, summary) SELECT id, ",
+    broken!("summary"),
+    " FROM memories;
+"
+);

@@ -14,8 +14,8 @@ use transcript::Exclude;
 
 use crate::{
     Archive, ClaudeCode, Codex, Derivation, Embedded, Error, Filter, Markers, MemoryQuery, MessageKind,
-    ModelFindings, NewMemory, Project, Role, SearchQuery, SearchResults, Session, ShownMessage, SyncSettings,
-    SyncSummary,
+    ModelFindings, NewMemory, NewRecord, Project, RecordQuery, Role, SearchQuery, SearchResults, Session,
+    ShownMessage, SyncSettings, SyncSummary,
 };
 
 const MARKERS: Markers<'static> = Markers { before: "[", after: "]" };
@@ -1911,4 +1911,87 @@ fn only_rare_words_are_searched_where_time_is_short() {
     assert_eq!(found("webhooks and penguins", None), found("webhooks and penguins", Some(20)));
     assert_eq!((found("webhooks and penguins", Some(3)), found("webhooks", Some(3))), (1, 0));
     assert_eq!(found("\" OR NEAR( *", Some(3)), 0);
+}
+
+#[test]
+fn records_and_memories_are_found_by_words_of_scripts_without_spaces() {
+    let home = Home::new();
+    let long = "月末に請求書を送る処理がタイムアウトした";
+    home.remember("s1", 1, &[memory(long, 10, [1.0, 0.0]), memory("größe of the lease", 11, [0.0, 1.0])]);
+    let session = home.archive.session("s1").unwrap();
+    let record = NewRecord {
+        kind: "gotcha".to_owned(),
+        summary: "连接池的超时是三秒".to_owned(),
+        detail: Some("비밀번호를 바꾼다".to_owned()),
+        ..NewRecord::default()
+    };
+    home.archive.replace_records(&session, &[record]).unwrap();
+    let counts = |archive: &Archive, words: &str| {
+        let words = Some(words.to_owned());
+        let few = |entries_max| MemoryQuery {
+            words: words.clone(),
+            entries_max,
+            limit: 9,
+            ..MemoryQuery::default()
+        };
+        let of_records =
+            RecordQuery { project: home.project(), words: words.clone(), limit: 9, ..RecordQuery::default() };
+        (
+            archive.memories(&few(None)).unwrap().len(),
+            archive.memories(&few(Some(9))).unwrap().len(),
+            archive.records(&of_records).unwrap().len(),
+        )
+    };
+    let check = |archive: &Archive| {
+        for (words, found) in [
+            ("請求書", (1, 1, 0)),
+            ("請求書はどこ", (1, 1, 0)),
+            ("书求", (0, 0, 0)),
+            ("größe", (1, 1, 0)),
+            ("röße", (0, 0, 0)),
+            ("超时", (0, 0, 1)),
+            ("비밀번호", (0, 0, 1)),
+        ] {
+            assert_eq!(counts(archive, words), found, "{words}");
+        }
+    };
+    check(&home.archive);
+    home.archive.forget("s1", Duration::from_secs(5)).unwrap();
+    assert_eq!((counts(&home.archive, "請求書"), counts(&home.archive, "超时")), ((0, 0, 0), (0, 0, 0)));
+    home.check();
+}
+
+#[test]
+fn words_of_an_older_archive_are_indexed_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("archive.db");
+    let old = rusqlite::Connection::open(&path).unwrap();
+    old.execute_batch(&crate::schema::MIGRATIONS[..5].concat()).unwrap();
+    old.execute_batch(
+        "PRAGMA user_version = 5;
+        INSERT INTO sessions (id, session, source, project, path, cwd, transcript, archived_ms)
+            VALUES (1, 's1', 'claude-code', 'p', '', '', '', 0);
+        INSERT INTO memories (session, project, derivation, summary, dialogue, turns, created_ms, updated_ms)
+            VALUES (1, 'p', 'rules', '月末に請求書を送る処理 größe leases', '', '[]', 0, 0);
+        INSERT INTO records (session, project, derivation, type, path, summary, detail, confidence, at_ms)
+            VALUES (1, 'p', 'rules', 'gotcha', '', 'why', '连接池的超时是三秒', 0.5, 0),
+                (1, 'p', 'rules', 'gotcha', '', '超时', NULL, 0.5, 0);",
+    )
+    .unwrap();
+    drop(old);
+    let archive = Archive::open(&path).unwrap();
+    let memories = |words: &str| {
+        let query = MemoryQuery { words: Some(words.to_owned()), limit: 9, ..MemoryQuery::default() };
+        archive.memories(&query).unwrap().len()
+    };
+    let found = ["請求書", "größe", "lease", "röße", "書請"].map(memories);
+    assert_eq!(found, [1, 1, 1, 0, 0]);
+    let records = |words: &str| {
+        let words = Some(words.to_owned());
+        let query = RecordQuery { project: "p".to_owned(), words, limit: 9, ..RecordQuery::default() };
+        archive.records(&query).unwrap().len()
+    };
+    assert_eq!(["超时", "why", "三秒", "秒三"].map(records), [2, 1, 1, 0]);
+    archive.forget("s1", Duration::from_secs(5)).unwrap();
+    assert_eq!((memories("請求書"), records("超时")), (0, 0));
 }
