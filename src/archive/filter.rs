@@ -122,6 +122,22 @@ impl Filter {
         conditions
     }
 
+    /// Conditions on a row of a session `s` that has its time in this column.
+    pub(crate) fn of_rows(&self, at: &str) -> Conditions {
+        let mut conditions = self.of_sessions();
+        self.within(&mut conditions, at);
+        conditions
+    }
+
+    fn within(&self, conditions: &mut Conditions, at: &str) {
+        if let Some(since) = self.since {
+            conditions.add(&format!("{at} >= {{}}"), since.as_millisecond());
+        }
+        if let Some(until) = self.until {
+            conditions.add(&format!("{at} <= {{}}"), until.as_millisecond());
+        }
+    }
+
     /// Conditions on a row `m` of `messages_meta` and its session `s`.
     pub(crate) fn of_messages(&self) -> Conditions {
         let mut conditions = Conditions::default();
@@ -135,12 +151,7 @@ impl Filter {
                 "(m.session IN {ids} OR m.id IN (SELECT message FROM shared_messages WHERE session IN {ids}))"
             ));
         }
-        if let Some(since) = self.since {
-            conditions.add("m.at_ms >= {}", since.as_millisecond());
-        }
-        if let Some(until) = self.until {
-            conditions.add("m.at_ms <= {}", until.as_millisecond());
-        }
+        self.within(&mut conditions, "m.at_ms");
         if let Some(role) = self.role {
             let kinds: Vec<String> = role.written().iter().map(|kind| kind.number().to_string()).collect();
             conditions.add_plain(format!("m.kind IN ({})", kinds.join(", ")));

@@ -89,7 +89,7 @@ pub struct Stats {
     pub by_role: BTreeMap<String, u64>,
     /// Calls of tools.
     pub tool_uses: u64,
-    /// Files that were changed.
+    /// Files that were changed; in a time, those that a session changed last within it.
     pub files: u64,
     /// Tokens of all calls of models.
     pub tokens: Tokens,
@@ -138,7 +138,7 @@ pub struct ToolStats {
 pub struct DayStats {
     /// The day as `2026-11-22`.
     pub day: String,
-    /// Sessions with a message on it.
+    /// Sessions with a message on it, without those of subagents.
     pub sessions: u64,
     /// Messages.
     pub messages: u64,
@@ -180,7 +180,7 @@ impl Archive {
                 .first()
                 .map(|session| shown_key(&session.project).to_owned())
                 .unwrap_or_default(),
-            files: top_files(&connection, &filter.of_sessions())?,
+            files: top_files(&connection, &filter.of_rows("f.last_ms"))?,
             decisions: decided,
             open_threads,
             sessions_count,
@@ -188,53 +188,64 @@ impl Archive {
         })
     }
 
-    /// Figures over the sessions that the filter lets through. Days begin at midnight of the time zone.
+    /// Figures over the sessions that the filter lets through; of one that goes on before or after the filter's time, over
+    /// what happened within it. Days begin at midnight of the time zone.
     ///
     /// # Errors
     /// When the archive cannot be read.
     pub fn stats(&self, filter: &Filter, zone: &TimeZone) -> Result<Stats, Error> {
         let connection = self.connection()?;
-        let conditions = filter.of_sessions();
-        let (condition, params) = (conditions.sql(), || params_from_iter(&conditions.params));
         let mut stats = Stats::default();
+        let of_sessions = filter.of_sessions();
         let sql = format!(
-            "SELECT count(*) FILTER (WHERE s.parent IS NULL), count(s.parent), min(s.started_ms), max(s.ended_ms)
-            FROM sessions s WHERE {condition}"
+            "SELECT count(*) FILTER (WHERE s.parent IS NULL), count(s.parent) FROM sessions s WHERE {}",
+            of_sessions.sql()
         );
-        let read = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?));
-        let (all, subagents, first, last): (_, _, Option<i64>, Option<i64>) =
-            connection.query_row(&sql, params(), read)?;
-        (stats.sessions, stats.subagents) = (all, subagents);
-        stats.span = first.zip(last).and_then(|(first, last)| {
-            Some((Timestamp::from_millisecond(first).ok()?, Timestamp::from_millisecond(last).ok()?))
-        });
+        let read = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?));
+        (stats.sessions, stats.subagents) =
+            connection.query_row(&sql, params_from_iter(&of_sessions.params), read)?;
+        let of_messages = filter.of_rows("m.at_ms");
         let sql = format!(
-            "SELECT m.kind, count(*) FROM messages_meta m JOIN sessions s ON s.id = m.session
-            WHERE {condition} GROUP BY m.kind"
+            "SELECT m.kind, count(*), min(m.at_ms), max(m.at_ms) FROM messages_meta m
+            JOIN sessions s ON s.id = m.session WHERE {} GROUP BY m.kind",
+            of_messages.sql()
         );
-        for row in connection.prepare(&sql)?.query_map(params(), |row| Ok((row.get(0)?, row.get(1)?)))? {
-            let (kind, count): (i64, u64) = row?;
+        let mut statement = connection.prepare(&sql)?;
+        let mut rows = statement.query(params_from_iter(&of_messages.params))?;
+        while let Some(row) = rows.next()? {
+            let (kind, count): (i64, u64) = (row.get(0)?, row.get(1)?);
             *stats.by_role.entry(MessageKind::from_number(kind).role().as_str().to_owned()).or_default() +=
                 count;
             stats.messages += count;
+            if let Some((first, last)) = time(row.get(2)?).zip(time(row.get(3)?)) {
+                let (begun, ended) = stats.span.unwrap_or((first, last));
+                stats.span = Some((begun.min(first), ended.max(last)));
+            }
         }
+        let of_calls = filter.of_rows("t.at_ms");
         let sql = format!(
             "SELECT n.name, count(*), sum(t.is_error) FROM tool_uses t JOIN sessions s ON s.id = t.session
-            JOIN names n ON n.id = t.name WHERE {condition} GROUP BY t.name ORDER BY 2 DESC, 1"
+            JOIN names n ON n.id = t.name WHERE {} GROUP BY t.name ORDER BY 2 DESC, 1",
+            of_calls.sql()
         );
         let read =
             |row: &Row<'_>| Ok(ToolStats { tool: row.get(0)?, uses: row.get(1)?, errors: row.get(2)? });
-        stats.tools = connection.prepare(&sql)?.query_map(params(), read)?.collect::<Result<_, _>>()?;
+        stats.tools = connection
+            .prepare(&sql)?
+            .query_map(params_from_iter(&of_calls.params), read)?
+            .collect::<Result<_, _>>()?;
         stats.tool_uses = stats.tools.iter().map(|tool| tool.uses).sum();
         stats.tools.truncate(TOOLS_MAX);
+        let of_files = filter.of_rows("f.last_ms");
         let sql = format!(
             "SELECT count(DISTINCT f.file) FROM file_modifications f JOIN sessions s ON s.id = f.session
-            WHERE {condition}"
+            WHERE {}",
+            of_files.sql()
         );
-        stats.files = connection.query_row(&sql, params(), |row| row.get(0))?;
-        stats.top_files = top_files(&connection, &conditions)?;
-        add_models(&connection, &conditions, &mut stats)?;
-        stats.days = days(&connection, &conditions, zone)?;
+        stats.files = connection.query_row(&sql, params_from_iter(&of_files.params), |row| row.get(0))?;
+        stats.top_files = top_files(&connection, &of_files)?;
+        add_models(&connection, &filter.of_rows("r.at_ms"), &mut stats)?;
+        stats.days = days(&connection, &of_messages, zone)?;
         Ok(stats)
     }
 }
@@ -383,7 +394,7 @@ fn add_models(connection: &Connection, conditions: &Conditions, stats: &mut Stat
 fn days(connection: &Connection, conditions: &Conditions, zone: &TimeZone) -> Result<Vec<DayStats>, Error> {
     // By quarters of an hour: SQLite knows no time zones, and no zone's day begins within a quarter of an hour.
     let sql = format!(
-        "SELECT m.at_ms / 900000, m.session, count(*) FROM messages_meta m JOIN sessions s ON s.id = m.session
+        "SELECT m.at_ms / 900000, iif(s.parent IS NULL, s.id, NULL), count(*) FROM messages_meta m JOIN sessions s ON s.id = m.session
         WHERE m.at_ms IS NOT NULL AND {} GROUP BY 1, 2",
         conditions.sql()
     );
@@ -395,7 +406,7 @@ fn days(connection: &Connection, conditions: &Conditions, zone: &TimeZone) -> Re
         let Ok(at) = Timestamp::from_millisecond(quarter * 900_000) else { continue };
         let day = at.to_zoned(zone.clone()).date().to_string();
         let (sessions, messages) = days.entry(day).or_default();
-        sessions.insert(row.get(1)?);
+        sessions.extend(row.get::<_, Option<i64>>(1)?);
         *messages += row.get::<_, u64>(2)?;
     }
     let day = |(day, (sessions, messages)): (String, (BTreeSet<i64>, u64))| DayStats {

@@ -1995,3 +1995,41 @@ fn words_of_an_older_archive_are_indexed_again() {
     archive.forget("s1", Duration::from_secs(5)).unwrap();
     assert_eq!((memories("請求書"), records("超时")), (0, 0));
 }
+
+#[test]
+fn figures_of_a_time_count_only_what_happened_in_it() {
+    let home = Home::new();
+    let day = 86_400;
+    let edit = |number, path| home.call(number, "Edit", &serde_json::json!({ "file_path": path }));
+    home.write(
+        "s1",
+        &[
+            home.prompt(1, "before"),
+            edit(11, "src/old.rs"),
+            home.prompt(2 * day, "within"),
+            edit(2 * day + 15, "src/new.rs"),
+        ],
+    );
+    home.write(
+        "s1/subagents/agent-a",
+        &[home.prompt(2 * day + 1, "look"), home.answer(2 * day + 25, "found")],
+    );
+    home.sync();
+    let since = Timestamp::from_second(1_760_000_000 + i64::from(day)).unwrap();
+    let stats = |filter: &Filter| home.archive.stats(filter, &TimeZone::UTC).unwrap();
+    let (all, late) = (stats(&Filter::default()), stats(&Filter { since: Some(since), ..Filter::default() }));
+    let early = stats(&Filter { until: Some(since), ..Filter::default() });
+    for (stats, messages, calls, files, requests) in
+        [(&all, 6, 2, 2, 3), (&late, 4, 1, 1, 2), (&early, 2, 1, 1, 1)]
+    {
+        assert_eq!((stats.messages, stats.by_role.values().sum::<u64>()), (messages, messages));
+        assert_eq!(stats.days.iter().map(|day| day.messages).sum::<u64>(), messages);
+        assert_eq!((stats.tool_uses, stats.files, stats.top_files.len() as u64), (calls, files, files));
+        assert_eq!(stats.models[0].requests, requests);
+        assert_eq!(stats.tokens.input, 10 * requests);
+        assert_eq!(stats.sessions, 1);
+        assert!(stats.days.iter().all(|day| day.sessions == 1), "a subagent is no session of a day");
+    }
+    assert!(late.span.unwrap().0 >= since && early.span.unwrap().1 < since);
+    assert_eq!((late.subagents, early.subagents), (1, 0));
+}
