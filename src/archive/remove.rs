@@ -23,7 +23,7 @@ const DELETED_AT_ONCE: usize = 50;
 pub struct Removal {
     /// The sessions, with subagents', the oldest first.
     pub sessions: Vec<Session>,
-    /// The messages that no other session has.
+    /// The messages that only they have.
     pub messages: u64,
     /// The messages that other sessions have too: they stay.
     pub shared: u64,
@@ -142,7 +142,7 @@ fn removal(connection: &rusqlite::Connection, sessions: Vec<Session>) -> Result<
             WHERE s.session <> ?1";
     let rows: BTreeSet<i64> = sessions.iter().map(|session| session.row).collect();
     let mut removal = Removal { sessions, ..Removal::default() };
-    let (mut messages, mut others) = (BTreeSet::new(), BTreeSet::new());
+    let (mut going, mut staying, mut others) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
     for session in &rows {
         removal.messages +=
             connection.prepare_cached(only)?.query_row([session], |row| row.get::<_, u64>(0))?;
@@ -150,13 +150,16 @@ fn removal(connection: &rusqlite::Connection, sessions: Vec<Session>) -> Result<
         let mut found = statement.query([session])?;
         while let Some(row) = found.next()? {
             let (message, other): (i64, i64) = (row.get(0)?, row.get(1)?);
-            if !rows.contains(&other) {
-                messages.insert(message);
+            if rows.contains(&other) {
+                going.insert(message);
+            } else {
+                staying.insert(message);
                 others.insert(other);
             }
         }
     }
-    removal.shared = messages.len() as u64;
+    removal.messages += going.difference(&staying).count() as u64;
+    removal.shared = staying.len() as u64;
     for other in others {
         removal.shared_with.push(session_of_row(connection, other)?.id);
     }

@@ -2033,3 +2033,26 @@ fn figures_of_a_time_count_only_what_happened_in_it() {
     assert!(late.span.unwrap().0 >= since && early.span.unwrap().1 < since);
     assert_eq!((late.subagents, early.subagents), (1, 0));
 }
+
+#[test]
+fn messages_that_only_deleted_sessions_share_are_counted_as_deleted() {
+    let home = Home::new();
+    let common = [home.prompt(1, "shared question"), home.answer(11, "shared answer")];
+    home.write("s1", &common);
+    home.write("s2", &common);
+    home.append("s2", &home.answer(31, "and on"));
+    home.sync();
+    home.write("s3", &[home.prompt(900_000, "new")]);
+    home.sync();
+    let before = Timestamp::from_second(1_760_500_000).unwrap();
+    let would = home.archive.prune(before, true, Duration::ZERO).unwrap();
+    assert_eq!((would.sessions.len(), would.messages, would.shared), (2, 3, 0));
+    // One that stays has the question, too.
+    home.write("s4", &[home.prompt(1, "shared question"), home.prompt(900_001, "later")]);
+    home.sync();
+    let removal = home.archive.prune(before, false, Duration::ZERO).unwrap();
+    assert_eq!((removal.sessions.len(), removal.messages, removal.shared), (2, 2, 1));
+    assert_eq!(removal.shared_with, ["s4"]);
+    assert_eq!(home.said("s4"), ["shared question", "later"]);
+    home.check();
+}
