@@ -1,6 +1,7 @@
 //! Links between sessions: which continues which, and which are about the same.
 //!
-//! A session's links are made again whenever it has something new. Every look-up is bounded, so that a session of a
+//! A session's links are made again whenever it has something new. A link that both sides have found is stored once, and
+//! stays as long as one of them finds it. Every look-up is bounded, so that a session of a
 //! thousand files costs no more than one of forty.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,9 +24,15 @@ const NAMED_MAX: usize = 3;
 
 /// Makes the links of a session.
 pub(crate) fn make(transaction: &Transaction<'_>, session: i64) -> Result<(), Error> {
-    let delete = "DELETE FROM links WHERE relationship IN ('continues', 'related_to')";
-    for side in ["source", "target"] {
-        transaction.prepare_cached(&format!("{delete} AND {side} = ?1"))?.execute([session])?;
+    // What the other sides have found stays, unless they would no longer find it: that this one continues, as it went on.
+    for sql in [
+        "UPDATE links SET found = found & ~1 WHERE source = ?1 AND relationship IN ('continues', 'related_to')",
+        "UPDATE links SET found = found & ~2 WHERE target = ?1 AND relationship IN ('continues', 'related_to')",
+        "UPDATE links SET found = 0 WHERE target = ?1 AND relationship = 'continues'
+            AND (SELECT started_ms FROM sessions WHERE id = links.source) < (SELECT ended_ms FROM sessions WHERE id = ?1)",
+        "DELETE FROM links WHERE found = 0 AND (source = ?1 OR target = ?1)",
+    ] {
+        transaction.prepare_cached(sql)?.execute([session])?;
     }
     let copies = link_copies(transaction, session)?;
     link_branch(transaction, session)?;
@@ -41,24 +48,27 @@ pub(crate) fn note_mentions(transaction: &Transaction<'_>, session: i64, prompt:
         let is_uuid = word.len() == 36 && word.bytes().filter(|byte| *byte == b'-').count() == 4;
         if is_uuid {
             let sql = "INSERT OR IGNORE INTO links
-                SELECT ?1, 'mentions', id, 1.0, 'names its id' FROM sessions WHERE session = ?2 AND id <> ?1";
+                SELECT ?1, 'mentions', id, 1.0, 'names its id', 1 FROM sessions WHERE session = ?2 AND id <> ?1";
             transaction.prepare_cached(sql)?.execute(params![session, word])?;
         }
     }
     Ok(())
 }
 
+/// Adds what one of both sides has found.
 fn add(
     transaction: &Transaction<'_>,
+    finder: i64,
     source: i64,
     relationship: &str,
     target: i64,
     weight: f64,
     reason: &str,
 ) -> Result<(), Error> {
-    let sql = "INSERT INTO links VALUES (?1, ?2, ?3, ?4, ?5)
-        ON CONFLICT DO UPDATE SET weight = max(weight, ?4), reason = iif(weight < ?4, ?5, reason)";
-    transaction.prepare_cached(sql)?.execute(params![source, relationship, target, weight, reason])?;
+    let sql = "INSERT INTO links VALUES (?1, ?2, ?3, ?4, ?5, ?6) ON CONFLICT DO UPDATE
+        SET weight = max(weight, ?4), reason = iif(weight < ?4, ?5, reason), found = found | ?6";
+    let found = if finder == source { 1 } else { 2 };
+    transaction.prepare_cached(sql)?.execute(params![source, relationship, target, weight, reason, found])?;
     Ok(())
 }
 
@@ -80,7 +90,7 @@ fn link_copies(transaction: &Transaction<'_>, session: i64) -> Result<BTreeSet<i
             others.extend([later, earlier].into_iter().filter(|side| *side != session));
             let plural = if count == 1 { "" } else { "s" };
             let reason = format!("begins with {count} of its message{plural}");
-            add(transaction, later, "continues", earlier, 1.0, &reason)?;
+            add(transaction, session, later, "continues", earlier, 1.0, &reason)?;
         }
     }
     Ok(others)
@@ -128,6 +138,7 @@ fn link_branch(transaction: &Transaction<'_>, session: i64) -> Result<(), Error>
             let gap = if minutes < 90 { format!("{minutes} min") } else { format!("{} h", minutes / 60) };
             add(
                 transaction,
+                session,
                 later,
                 "continues",
                 earlier,
@@ -202,7 +213,15 @@ fn link_subjects(transaction: &Transaction<'_>, session: i64, copies: &BTreeSet<
             .collect();
         let weight = shared.weight / (1.0 + shared.weight);
         let (source, target) = (session.max(other), session.min(other));
-        add(transaction, source, "related_to", target, weight, &format!("both {}", reasons.join("; ")))?;
+        add(
+            transaction,
+            session,
+            source,
+            "related_to",
+            target,
+            weight,
+            &format!("both {}", reasons.join("; ")),
+        )?;
     }
     Ok(())
 }

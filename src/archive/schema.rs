@@ -1,7 +1,8 @@
 //! The tables. Times are milliseconds since the epoch; ids of messages are the 16 bytes of their `uuid`.
 
 /// Each migrates the tables from the previous version; the first creates them.
-pub(crate) const MIGRATIONS: [&str; 6] = [INITIAL, RECORDS, FEEDBACK, MEMORIES, MODEL_RECORDS, WORD_BREAKS];
+pub(crate) const MIGRATIONS: [&str; 7] =
+    [INITIAL, RECORDS, FEEDBACK, MEMORIES, MODEL_RECORDS, WORD_BREAKS, LINKS_FOUND];
 
 const INITIAL: &str = "
 CREATE TABLE sessions (
@@ -412,3 +413,8 @@ INSERT INTO memories_words (rowid, summary) SELECT id, ",
     " FROM memories;
 "
 );
+
+const LINKS_FOUND: &str = "
+-- From which sides a link was found, as a session's look-ups are bounded: 1 the source's, 2 the target's, 3 both.
+ALTER TABLE links ADD COLUMN found INTEGER NOT NULL DEFAULT 3;
+";

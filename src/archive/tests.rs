@@ -2056,3 +2056,37 @@ fn messages_that_only_deleted_sessions_share_are_counted_as_deleted() {
     assert_eq!(home.said("s4"), ["shared question", "later"]);
     home.check();
 }
+
+#[test]
+fn a_session_that_goes_on_keeps_the_links_that_others_found() {
+    let home = Home::new();
+    home.write("s1", &[home.prompt(1, "first")]);
+    home.write("s2", &[home.prompt(1_000, "second")]);
+    home.sync();
+    home.write("s3", &[home.prompt(2_000, "third")]);
+    home.sync();
+    let links = |session: &str| {
+        let related = home.archive.related(session, 20).unwrap();
+        related.into_iter().map(|one| one.session.id).collect::<Vec<_>>()
+    };
+    assert_eq!(links("s1"), ["s2"]);
+    // The first ones find the common session, which finds fewer itself: the newest.
+    let edit = |number, path: &str| home.call(number, "Edit", &serde_json::json!({ "file_path": path }));
+    let other = |number: u32| home.prompt(number, "something").replace("\"main\"", &format!("\"b{number}\""));
+    home.write("common", &[other(9_000_001), edit(9_000_011, "src/lease.rs")]);
+    for number in 0..14 {
+        let at = 9_100_000 + number * 100_000;
+        home.write(&format!("edit{number}"), &[other(at), edit(at + 11, "src/lease.rs")]);
+        home.sync();
+    }
+    assert!(links("common").contains(&"edit0".to_owned()) && !links("common").contains(&"edit13".to_owned()));
+    home.append("common", &other(9_000_021));
+    home.sync();
+    assert!(links("common").contains(&"edit0".to_owned()) && links("common").contains(&"edit13".to_owned()));
+    // What cannot be found from either side any more is gone.
+    home.append("s1", &home.prompt(1_500, "after the second has begun"));
+    home.sync();
+    assert!(!links("s1").contains(&"s2".to_owned()));
+    assert!(links("s1").contains(&"s3".to_owned()));
+    home.check();
+}
