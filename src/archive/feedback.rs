@@ -182,8 +182,8 @@ impl Archive {
         Ok(connection.prepare_cached(&sql)?.query_row(params, read_session).optional()?)
     }
 
-    /// Keeps what sessions were shown. What is known already is left as it is, so that it may be given again. Returns how
-    /// many items are new.
+    /// Keeps what sessions were shown, and of each project's questions the newest thousand. What is known already is left as
+    /// it is, so that it may be given again. Returns how many items are new.
     ///
     /// # Errors
     /// When the archive cannot be written.
@@ -196,6 +196,9 @@ impl Archive {
             let question = "INSERT OR IGNORE INTO questions (event, brain, project, session, at_ms, body)
                 SELECT ?1, ?2, project, id, ?4, ?5 FROM sessions WHERE id = ?3";
             let mut question = transaction.prepare_cached(question)?;
+            let surplus = "DELETE FROM questions WHERE event IN (SELECT event FROM questions
+                WHERE brain = ?1 AND project = ?2 ORDER BY at_ms DESC, event LIMIT -1 OFFSET ?3)";
+            let mut surplus = transaction.prepare_cached(surplus)?;
             let mut added = 0;
             for (session, showing) in showings {
                 let at = showing.at.as_millisecond();
@@ -217,6 +220,7 @@ impl Archive {
                 }
                 if let Some(body) = &showing.question {
                     question.execute(params![showing.key, brain, session.row, at, body])?;
+                    surplus.execute(params![brain, session.project, QUESTIONS_MAX])?;
                 }
             }
             Ok(added)

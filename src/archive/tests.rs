@@ -13,9 +13,9 @@ use knowledge::{CodeRecord, UnitType};
 use transcript::Exclude;
 
 use crate::{
-    Archive, ClaudeCode, Codex, Derivation, Embedded, Error, Filter, Markers, MemoryQuery, MessageKind,
-    ModelFindings, NewMemory, NewRecord, Project, RecordQuery, Role, SearchQuery, SearchResults, Session,
-    ShownMessage, SyncSettings, SyncSummary,
+    Archive, Citation, ClaudeCode, Codex, Derivation, Embedded, Error, Filter, Markers, MemoryQuery,
+    MessageKind, ModelFindings, NewMemory, NewRecord, Project, RecordQuery, Role, SearchQuery, SearchResults,
+    Session, ShownMessage, SyncSettings, SyncSummary,
 };
 
 const MARKERS: Markers<'static> = Markers { before: "[", after: "]" };
@@ -2089,4 +2089,38 @@ fn a_session_that_goes_on_keeps_the_links_that_others_found() {
     assert!(!links("s1").contains(&"s2".to_owned()));
     assert!(links("s1").contains(&"s3".to_owned()));
     home.check();
+}
+
+#[test]
+fn questions_that_are_no_longer_learned_from_are_deleted() {
+    let home = Home::new();
+    home.write("s1", &[home.prompt(1, "go")]);
+    home.sync();
+    let session = home.archive.session("s1").unwrap();
+    let asked = |number: i64| {
+        let at = Timestamp::from_second(number).unwrap();
+        let item = queue::Shown::unit(&format!("unit-{number}"), 0, 9, false);
+        let body = Some(number.to_string().into_bytes());
+        (session.clone(), queue::Showing::by_tool(None, None, at, vec![item], body))
+    };
+    let showings: Vec<_> = (0..1_003).map(asked).collect();
+    assert_eq!(home.archive.add_shown("b", &showings).unwrap(), 1_003);
+    home.archive.add_shown("other", &[asked(0)]).unwrap();
+    assert_eq!(home.archive.add_shown("b", &showings[..1]).unwrap(), 0);
+    let shown = home.archive.shown_in("b", &session).unwrap();
+    assert_eq!(shown.len(), 1_003, "receipts count all");
+    let judged: Vec<_> = shown
+        .iter()
+        .map(|one| Citation {
+            shown: one.row,
+            outcome: "used".to_owned(),
+            evidence: "[]".to_owned(),
+            has_failed: None,
+        })
+        .collect();
+    home.archive.store_citations(&session, &judged, Timestamp::UNIX_EPOCH).unwrap();
+    let questions = home.archive.judged_questions("b", &home.project()).unwrap();
+    assert_eq!((questions.len(), questions[0].body.as_slice()), (1_000, b"3".as_slice()));
+    assert_eq!(home.archive.reset_learned("b", None).unwrap(), 1_000);
+    assert_eq!(home.archive.reset_learned("other", None).unwrap(), 1);
 }
