@@ -317,7 +317,9 @@ impl Archive {
             .query_map(params_from_iter(&conditions.params), |row| row.get(0))?
             .collect::<Result<_, _>>()?;
         let mut memory = connection.prepare_cached(&format!("SELECT {MEMORY} WHERE m.id = ?1"))?;
-        ids.into_iter().map(|id| Ok(memory.query_row([id], read_memory)?)).collect()
+        // One may have been deleted since.
+        let found = ids.into_iter().map(|id| Ok(memory.query_row([id], read_memory).optional()?));
+        found.filter_map(Result::transpose).collect()
     }
 
     /// How many memories there are to recall, of a project or of all.

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use jiff::Timestamp;
 use knowledge::rank::{RRF_K, reciprocal_rank};
 use knowledge::text::{indexed_parts, is_stop_word, one_line, with_word_breaks, without_word_breaks};
-use rusqlite::{Connection, Row, params, params_from_iter};
+use rusqlite::{Connection, OptionalExtension as _, Row, params, params_from_iter};
 use serde::Serialize;
 
 use crate::error::Error;
@@ -228,24 +228,31 @@ impl Archive {
         meaning: &[Scored],
     ) -> Result<SearchResults, Error> {
         let mut results = results.clone();
-        let connection = self.connection()?;
+        let mut connection = self.connection()?;
+        // What is there now stays until all of it is read.
+        let connection = connection.transaction()?;
         let mut ranked = fuse(words, meaning);
         if query.per_session > 0 {
             ranked = rank_sessions(&connection, words, meaning, ranked, query.per_session)?;
         }
-        ranked.truncate(query.limit);
         let marked = expression.as_ref().map(|expression| expression.any.as_ref().unwrap_or(&expression.all));
-        let mut shown = Vec::new();
+        let mut found = Vec::new();
         let mut texts = Texts::new(&connection);
-        for candidate in &ranked {
-            shown.push(message_of(&connection, candidate.message, &mut texts)?);
+        for candidate in ranked {
+            if found.len() == query.limit {
+                break;
+            }
+            let shown = message_of(&connection, candidate.message, &mut texts)?;
+            found.extend(shown.map(|shown| (candidate, shown)));
         }
         let snippets = match marked {
-            Some(expression) => snippets(&shown, expression, markers)?,
-            None => HashMap::new(),
+            Some(expression) if !found.is_empty() => {
+                snippets(found.iter().map(|(_, (.., shown))| shown), expression, markers)?
+            }
+            _ => HashMap::new(),
         };
         let mut sessions: HashMap<i64, Session> = HashMap::new();
-        for (candidate, (session, ordinal, mut shown)) in ranked.into_iter().zip(shown) {
+        for (candidate, (session, ordinal, mut shown)) in found {
             let Candidate { message, score, by_words, by_meaning } = candidate;
             let snippet = snippets.get(&message).cloned();
             let start = || {
@@ -448,16 +455,16 @@ fn rank_sessions(
     let sql = "SELECT coalesce(p.id, s.id) FROM messages_meta m JOIN sessions s ON s.id = m.session
         LEFT JOIN sessions p ON p.session = s.parent WHERE m.id = ?1";
     let mut statement = connection.prepare_cached(sql)?;
-    let mut session_of = HashMap::new();
+    let mut session_of: HashMap<i64, i64> = HashMap::new();
     for candidate in &candidates {
-        let session: i64 = statement.query_row([candidate.message], |row| row.get(0))?;
-        session_of.insert(candidate.message, session);
+        let session = statement.query_row([candidate.message], |row| row.get(0)).optional()?;
+        session_of.extend(session.map(|session| (candidate.message, session)));
     }
     let mut scores: HashMap<i64, f64> = HashMap::new();
     for list in [words, meaning] {
         let mut seen = HashSet::new();
-        let sessions =
-            list.iter().map(|found| session_of[&found.message]).filter(|session| seen.insert(*session));
+        let sessions = list.iter().filter_map(|found| session_of.get(&found.message).copied());
+        let sessions = sessions.filter(|session| seen.insert(*session));
         for (rank, session) in sessions.enumerate() {
             *scores.entry(session).or_default() += reciprocal_rank(rank, SESSION_RRF_K);
         }
@@ -465,7 +472,8 @@ fn rank_sessions(
     let mut counts: HashMap<i64, usize> = HashMap::new();
     let mut kept: Vec<(f64, i64, Candidate)> = Vec::new();
     for candidate in candidates {
-        let session = session_of[&candidate.message];
+        // Deleted since it was found.
+        let Some(&session) = session_of.get(&candidate.message) else { continue };
         let count = counts.entry(session).or_default();
         *count += 1;
         if *count <= per_session {
@@ -477,37 +485,34 @@ fn rank_sessions(
     Ok(kept.into_iter().map(|(score, _, candidate)| Candidate { score, ..candidate }).collect())
 }
 
-/// A message with its session and its place there.
+/// A message with its session and its place there; `None` if it was deleted.
 fn message_of(
     connection: &Connection,
     message: i64,
     texts: &mut Texts<'_>,
-) -> Result<(i64, i64, ShownMessage), Error> {
+) -> Result<Option<(i64, i64, ShownMessage)>, Error> {
     let sql = "SELECT id, kind, at_ms, blob, position, content_length, thinking_length, session, ordinal
         FROM messages_meta WHERE id = ?1";
     let mut statement = connection.prepare_cached(sql)?;
     let mut rows = statement.query([message])?;
-    let row = rows.next()?.ok_or(rusqlite::Error::QueryReturnedNoRows)?;
+    let Some(row) = rows.next()? else { return Ok(None) };
     let mut shown = read_message(row, texts)?;
     shown.tools = tools_of(connection, message)?;
-    Ok((row.get(7)?, row.get(8)?, shown))
+    Ok(Some((row.get(7)?, row.get(8)?, shown)))
 }
 
 /// Marks the found words. The archive keeps no text beside its words, so that the few found messages are indexed once
 /// more, in memory, with the same tokenizer: what was found there is found here.
-fn snippets(
-    shown: &[(i64, i64, ShownMessage)],
+fn snippets<'a>(
+    shown: impl Iterator<Item = &'a ShownMessage>,
     expression: &str,
     markers: Markers<'_>,
 ) -> Result<HashMap<i64, String>, Error> {
-    if shown.is_empty() {
-        return Ok(HashMap::new());
-    }
     let memory = Connection::open_in_memory()?;
     memory.execute_batch(
         "CREATE VIRTUAL TABLE messages USING fts5(content, thinking, tools, tokenize = 'porter unicode61')",
     )?;
-    for (_, _, message) in shown {
+    for message in shown {
         let tools: Vec<String> =
             message.tools.iter().map(|tool| format!("{}: {}", tool.name, tool.input)).collect();
         let sql = "INSERT INTO messages (rowid, content, thinking, tools) VALUES (?1, ?2, ?3, ?4)";
@@ -557,4 +562,28 @@ fn neighbours(
         found.reverse();
     }
     Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_that_is_deleted_during_a_search_is_left_out() {
+        let folder = tempfile::tempdir().unwrap();
+        let archive = Archive::open(&folder.path().join("archive.db")).unwrap();
+        let rows = "INSERT INTO sessions (id, session, source, project, path, cwd, transcript, archived_ms)
+                VALUES (1, 's1', 'claude-code', 'p', '', '', '', 0);
+            INSERT INTO messages_meta (id, session, ordinal, uuid, kind) VALUES (1, 1, 0, x'01', 0);";
+        archive.connection().unwrap().execute_batch(rows).unwrap();
+        for per_session in [0, 1] {
+            let scored = |message| Scored { message, score: 1.0 };
+            let results = SearchResults::default();
+            let words = WordMatches { words: vec![scored(7), scored(1)], expression: None, results };
+            let query = SearchQuery { limit: 1, per_session, ..SearchQuery::default() };
+            let markers = Markers { before: "[", after: "]" };
+            let found = archive.fused_sessions(&query, markers, 100, words, &[scored(8)]).unwrap();
+            assert_eq!(found.hits.iter().map(|hit| hit.message).collect::<Vec<_>>(), [1], "{per_session}");
+        }
+    }
 }
