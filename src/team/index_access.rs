@@ -1,6 +1,6 @@
 //! The shared indexes of a team's brains: publishing, and pinning a generation to read.
 
-use crate::shared_index::publish::{publish, unpublish};
+use crate::shared_index::publish::publish;
 use crate::store::PooledClient;
 use crate::{BrainId, PublishMode, Published, Result, Source, TeamSnapshot, TeamStore};
 
@@ -26,14 +26,6 @@ impl TeamStore {
             )?;
             Ok(publish(transaction.client(), brain.0, source, commit, expected_generation, mode)?)
         })
-    }
-
-    /// Deletes what is published of a brain.
-    ///
-    /// # Errors
-    /// When the database fails.
-    pub fn unpublish(&self, brain: BrainId) -> Result<()> {
-        self.brain(brain).write(|transaction| Ok(unpublish(transaction.client(), brain.0)?))
     }
 
     /// Pins the newest published generation of a brain.

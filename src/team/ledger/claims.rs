@@ -276,7 +276,7 @@ pub(super) fn fail(
     if released == 0 { Err(stale(claim)) } else { Ok(State::Retrying) }
 }
 
-/// Releases what a server has claimed, and returns the claims' tokens. `attempts` are taken back from each.
+/// Releases what a server has claimed, and returns the claims' tokens. Each stays counted as an attempt.
 pub(super) fn release(
     transaction: &mut Transaction,
     brain: BrainId,

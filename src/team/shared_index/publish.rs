@@ -114,19 +114,6 @@ pub(crate) fn publish(
     Ok(report)
 }
 
-/// Deletes everything that was published of a brain, in its scope. Its generation moves on, so that nothing of it is taken
-/// for the present one.
-///
-/// # Errors
-/// If the database fails.
-pub(crate) fn unpublish(transaction: &mut Client, brain: i32) -> Result<(), Error> {
-    delete_all(transaction, brain)?;
-    let sql = "UPDATE brains SET generation = generation + 1, served_commit = NULL, units = 0, chunks = 0, words = 0,
-        next_row = 0 WHERE id = $1";
-    transaction.query_typed(sql, &[(&brain, Type::INT4)])?;
-    Ok(())
-}
-
 fn delete_all(transaction: &mut Client, brain: i32) -> Result<(), Error> {
     for table in
         ["units", "problems", "relations", "chunks", "token_vectors", "postings", "vectors", "other_vectors"]

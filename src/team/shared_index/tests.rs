@@ -15,7 +15,7 @@ use postgres::Client;
 use retrieve::{Answer, Depth, Query};
 use tempfile::TempDir;
 
-use crate::shared_index::publish::{publish, unpublish};
+use crate::shared_index::publish::publish;
 use crate::shared_index::test_database::{TestDatabase, scope};
 use crate::shared_index::{IndexError as Error, PublishMode as Mode, Published, TeamSnapshot, postings};
 
@@ -629,24 +629,6 @@ fn a_damaged_list_is_reported_and_mended_by_a_whole_publication() {
     assert!(matches!(found, Err(index::Error::Shared(_))), "{found:?}");
     publish_now(&mut client, brain, &local, Mode::Whole);
     assert_eq!(TeamSnapshot::open(&mut client, brain).unwrap().bm25(&terms, 5).unwrap().len(), 5);
-}
-
-#[test]
-fn an_unpublished_brain_is_empty_and_can_be_published_again() {
-    let Some(database) = TestDatabase::new() else { return };
-    let (brain, mut client) = (database.new_brain(), database.connect());
-    let local = World::new(11, 10).index(LocalMode::Changed);
-    publish_now(&mut client, brain, &local, Mode::Changed);
-    let mut transaction = scope(&mut client, brain);
-    unpublish(&mut transaction, brain).unwrap();
-    transaction.commit().unwrap();
-    let (texts, words) = contents(&mut client, brain);
-    assert!(
-        texts.iter().all(|text| text == "rows 0" || text == "totals 0 0 0") && words.is_empty(),
-        "{texts:?}"
-    );
-    let again = publish_now(&mut client, brain, &local, Mode::Changed);
-    assert_eq!((again.generation, again.units_written), (3, 10));
 }
 
 #[test]
