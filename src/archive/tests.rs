@@ -1031,7 +1031,7 @@ fn meaning_and_words_are_fused() {
     assert_eq!(some.messages, pending[..2]);
     let rest = unembedded(some.rest.unwrap(), 2);
     assert_eq!((rest.messages.as_slice(), rest.rest), (&pending[2..], None));
-    assert!(!home.archive.has_vectors("m").unwrap());
+    assert_eq!(home.archive.embedded("m").unwrap(), (0, 3));
     let texts: Vec<&str> = pending.iter().map(|one| one.text.as_str()).collect();
     assert_eq!(texts, ["unrelated words", "a visibility timeout elapsed", "the lease is too short"]);
     let vector = |text: &str| if text.contains("unrelated") { vec![0.0, 1.0] } else { vec![1.0, 0.1] };
@@ -1040,7 +1040,7 @@ fn meaning_and_words_are_fused() {
     assert_eq!(home.archive.embedded("m").unwrap(), (2, 3));
     home.archive.store_vectors("m", &vectors).unwrap();
     home.archive.store_vectors("m", &[(999_999, vec![1.0, 0.0])]).unwrap();
-    assert!(home.archive.has_vectors("m").unwrap() && !home.archive.has_vectors("n").unwrap());
+    assert_eq!((home.archive.embedded("m").unwrap(), home.archive.embedded("n").unwrap()), ((3, 3), (0, 3)));
     assert!(unembedded(all, 10).messages.is_empty());
     let query = SearchQuery { text: "lease".into(), limit: 2, ..SearchQuery::default() };
     let question = || Some(("m".to_owned(), vec![1.0, 0.0]));
@@ -2123,4 +2123,59 @@ fn questions_that_are_no_longer_learned_from_are_deleted() {
     assert_eq!((questions.len(), questions[0].body.as_slice()), (1_000, b"3".as_slice()));
     assert_eq!(home.archive.reset_learned("b", None).unwrap(), 1_000);
     assert_eq!(home.archive.reset_learned("other", None).unwrap(), 1);
+}
+
+#[test]
+fn pruning_removes_the_names_that_nothing_has_any_more() {
+    let home = Home::new();
+    let edit = |number, path: &str| home.call(number, "Edit", &serde_json::json!({ "file_path": path }));
+    let read = |number| home.call(number, "Read", &serde_json::json!({ "file_path": "src/lease.rs" }));
+    home.write("old", &[home.prompt(1, "go"), edit(11, "src/gone.rs"), edit(12, "src/lease.rs"), read(13)]);
+    home.write("new", &[home.prompt(900_000, "go on"), edit(900_011, "src/lease.rs")]);
+    home.sync();
+    let names = || {
+        let connection = rusqlite::Connection::open(home.archive.path()).unwrap();
+        let mut statement = connection.prepare("SELECT name FROM names ORDER BY name").unwrap();
+        let names = statement.query_map([], |row| row.get::<_, String>(0)).unwrap();
+        names.map(|name| name.unwrap().replace(&format!("{}/", home.cwd()), "")).collect::<Vec<_>>()
+    };
+    assert_eq!(names(), ["src/gone.rs", "src/lease.rs", "Edit", "Read", "claude-sonnet-5"]);
+    let before = Timestamp::from_second(1_760_500_000).unwrap();
+    home.archive.prune(before, false, Duration::from_secs(5)).unwrap();
+    assert_eq!(names(), ["src/lease.rs", "Edit", "claude-sonnet-5"]);
+    home.check();
+}
+
+#[test]
+fn a_memory_that_is_deleted_takes_no_message_with_it() {
+    let home = Home::new();
+    home.remember("s1", 1, &[memory("the lease", 10, [1.0, 0.0])]);
+    let found = home.archive.memories(&MemoryQuery { limit: 1, ..MemoryQuery::default() }).unwrap();
+    assert!(home.archive.forget_memory(found[0].id, Duration::from_secs(5)).unwrap());
+    assert_eq!(home.memories(), []);
+    // Both had the same number.
+    assert_eq!(home.search("wanted").hits[0].message, found[0].id);
+    assert_eq!(home.said("s1"), ["what is wanted of s1"]);
+    home.check();
+}
+
+#[test]
+fn a_file_that_several_sessions_changed_is_named_once_with_the_branch_first() {
+    let home = Home::new();
+    let edit = |number, path: &str| home.call(number, "Edit", &serde_json::json!({ "file_path": path }));
+    let elsewhere = |line: String| line.replace("\"main\"", "\"topic\"");
+    home.write("s1", &[home.prompt(1, "a"), edit(11, "src/old.rs"), edit(12, "src/both.rs")]);
+    let other = [home.prompt(1_000, "b"), edit(1_011, "src/both.rs"), edit(1_012, "src/topic.rs")];
+    home.write("s2", &other.map(elsewhere));
+    home.write("s3", &[home.prompt(2_000, "c"), edit(2_011, "src/new.rs"), edit(2_012, "src/newest.rs")]);
+    home.sync();
+    let files = |branch, sessions, limit| {
+        let files = home.archive.last_changed_files(&home.project(), branch, sessions, limit).unwrap();
+        files.iter().map(|file| file.replace(&format!("{}/", home.cwd()), "")).collect::<Vec<_>>()
+    };
+    let (newest, new) = ("src/newest.rs", "src/new.rs");
+    assert_eq!(files(Some("main"), 9, 9), [newest, new, "src/both.rs", "src/old.rs", "src/topic.rs"]);
+    assert_eq!(files(Some("topic"), 9, 3), ["src/topic.rs", "src/both.rs", newest]);
+    assert_eq!(files(Some("main"), 2, 9), [newest, new, "src/both.rs", "src/old.rs"]);
+    assert_eq!(files(None, 1, 9), [newest, new]);
 }

@@ -102,16 +102,6 @@ impl Archive {
         Ok(self.connection()?.prepare_cached(sql)?.query_row([], |row| row.get(0))?)
     }
 
-    /// Whether any message has a vector of this model.
-    ///
-    /// # Errors
-    /// When the archive cannot be read.
-    pub fn has_vectors(&self, model: &str) -> Result<bool, Error> {
-        let sql =
-            "SELECT EXISTS (SELECT 1 FROM vectors WHERE model = (SELECT id FROM names WHERE name = ?1))";
-        Ok(self.connection()?.prepare_cached(sql)?.query_row([model], |row| row.get(0))?)
-    }
-
     /// Stores vectors of messages, in place of those of another model. A message that was deleted meanwhile is left
     /// out; one with an empty vector, as the model reads nothing of it, is done and never found by meaning.
     ///

@@ -103,7 +103,7 @@ impl SearchArgs {
         let archive = open_archive()?;
         let mut results = SearchResults::default();
         let model = (!self.words && !text.is_empty()).then(|| local_model(&config)).flatten();
-        let mut is_unprepared = false;
+        let mut unprepared = None;
         if let Some(archive) = &archive {
             if let Some(given) = &self.session {
                 filter.session = Some(find(archive, given)?.id);
@@ -118,24 +118,24 @@ impl SearchArgs {
                 context: self.context,
             };
             let markers = Markers { before: MARKS.0, after: MARKS.1 };
-            let has_vectors = |settings: &embed::Settings| archive.has_vectors(&embed::model_name(settings));
+            let embedded = model.as_ref().map(|settings| archive.embedded(&embed::model_name(settings)));
+            let embedded = embedded.transpose()?;
+            unprepared = embedded.filter(|(done, all)| done < all);
             results = match &model {
-                Some(settings) if has_vectors(settings).unwrap_or(false) => {
+                Some(settings) if embedded.is_some_and(|(done, _)| done > 0) => {
                     archive.search_by_meaning(&query, markers, || question_vector(settings, &text))?
                 }
-                _ => {
-                    is_unprepared = model.is_some() && archive.session_count()? > 0;
-                    archive.search(&query, markers)?
-                }
+                _ => archive.search(&query, markers)?,
             };
         }
         if let Some(archive) = archive.as_ref().filter(|_| results.hits.is_empty()) {
             require_project(archive, &filter)?;
         }
-        if is_unprepared {
-            output::note(
-                "note: searched by words alone; the search by meaning is prepared while a session runs",
-            );
+        if let Some((done, all)) = unprepared {
+            let (done, all) = (output::thousands(done), output::counted(all, "message"));
+            output::note(&format!(
+                "note: {done} of {all} can be found by meaning yet; the others are prepared while a session runs"
+            ));
         }
         let units = if self.all && !text.is_empty() {
             search_units(context, &config, &text, self.limit)?
