@@ -32,22 +32,31 @@ const SPELLING_MIN: f64 = 0.55;
 /// of all keys.
 const SPELLED_BYTES_MAX: usize = 256;
 
-/// A key as it is compared: in lower case, and its words.
+/// A key as it is compared: in lower case, its words and its numbers.
 #[derive(Clone, Debug)]
 pub(crate) struct ComparedKey {
     pub(crate) lower: String,
     words: Vec<String>,
+    numbers: Vec<String>,
 }
 
 impl ComparedKey {
     pub(crate) fn new(key: &str) -> ComparedKey {
-        ComparedKey { lower: key.trim().to_lowercase(), words: key_words(key) }
+        let numbers = key.split(|c: char| !c.is_ascii_digit()).filter(|digits| !digits.is_empty());
+        let numbers = numbers.map(str::to_owned).collect();
+        ComparedKey { lower: key.trim().to_lowercase(), words: key_words(key), numbers }
     }
 
     /// The size in bytes of what is allocated.
     pub(crate) fn bytes(&self) -> usize {
-        let words = self.words.iter().map(|word| word.len() + size_of::<String>());
+        let words = self.words.iter().chain(&self.numbers).map(|word| word.len() + size_of::<String>());
         self.lower.len() + words.sum::<usize>()
+    }
+
+    /// Whether each has a number that the other lacks: "replica 3" is not "replica 1".
+    fn differs_in_number(&self, other: &ComparedKey) -> bool {
+        let lacks = |a: &ComparedKey, b: &ComparedKey| b.numbers.iter().any(|n| !a.numbers.contains(n));
+        lacks(self, other) && lacks(other, self)
     }
 }
 
@@ -60,7 +69,7 @@ pub(crate) fn find_key<'a>(
     if question.lower.is_empty() {
         return None;
     }
-    let positions = keys.enumerate();
+    let positions = keys.enumerate().filter(|(_, key)| !key.differs_in_number(&question));
     let exact = || positions.clone().find(|(_, key)| key.lower == question.lower).map(|(at, _)| at);
     let substring = || best(positions.clone(), |key| substring_score(key, &question));
     let words = || best(positions.clone(), |key| words_score(key, &question));
@@ -179,6 +188,17 @@ mod tests {
     fn spelling_decides_between_keys_that_share_a_word() {
         let keys = ["uploader port", "uploader retry", "uploader limit"];
         assert_eq!(found(&keys, "uploader lmit"), Some((2, KeyMatch::Words)));
+    }
+
+    #[test]
+    fn another_number_is_another_key() {
+        assert_eq!(found(&["replica 1", "replica 1 host"], "replica 3 host"), None);
+        assert_eq!(found(&["replica 12"], "replica 1"), None);
+        assert_eq!(
+            found(&["replica 1 host", "replica 3 host"], "host replica 3"),
+            Some((1, KeyMatch::Words))
+        );
+        assert_eq!(found(&["replica host 1"], "host of the replica"), Some((0, KeyMatch::Words)));
     }
 
     #[test]
