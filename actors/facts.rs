@@ -2,14 +2,14 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use brain::Files as _;
-use holographic::FactStore;
+use brain::{BrainFile, Files as _};
+use holographic::{FactLayout, FactStore};
 use knowledge::name::split_owners;
 use knowledge::unit::{is_retired, is_unreviewed};
 use knowledge::{Document, UnitId, UnitType};
 use transcript::redact::redact;
 
-use crate::brain_view::{BrainView, merged_commits};
+use crate::brain_view::BrainView;
 use crate::notes::NoteError;
 use crate::setup::Setup;
 
@@ -26,14 +26,14 @@ pub struct Fact {
     pub is_unreviewed: bool,
 }
 
-/// The facts of a brain, recalled by their keys. Read again when what is merged or pending has changed.
+/// The facts of a brain, recalled by their keys. Read again when one of their files has changed.
 #[derive(Default)]
 pub struct Facts {
     read: Mutex<Option<Arc<ReadFacts>>>,
 }
 
 struct ReadFacts {
-    state: Option<String>,
+    files: Vec<BrainFile>,
     facts: Vec<Fact>,
     store: FactStore,
 }
@@ -44,12 +44,15 @@ impl Facts {
     /// # Errors
     /// When the brain cannot be read.
     pub fn recall(&self, setup: &Setup, question: &str) -> Result<Option<Fact>, NoteError> {
-        let state = merged_commits(&setup.brain, setup.default_branch.as_deref());
+        let (branch, queue) = (setup.default_branch.as_deref(), setup.places.queue());
+        let view = BrainView::with_pending_notes(&setup.brain, branch, &queue);
+        let mut files = view.files()?;
+        let folder = format!("/{}/", UnitType::Fact.folder());
+        files.retain(|file| file.path.contains(&folder));
         let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
-        let present = read.clone().filter(|read| state.is_some() && read.state == state);
-        let facts = match present {
+        let facts = match read.clone().filter(|read| read.files == files) {
             Some(present) => present,
-            None => Arc::clone(read.insert(Arc::new(ReadFacts::read(setup, state)?))),
+            None => Arc::clone(read.insert(Arc::new(ReadFacts::read(&view, files)))),
         };
         drop(read);
         let recalled = facts.store.recall(question);
@@ -59,19 +62,18 @@ impl Facts {
 }
 
 impl ReadFacts {
-    fn read(setup: &Setup, state: Option<String>) -> Result<Self, NoteError> {
-        let (branch, queue) = (setup.default_branch.as_deref(), setup.places.queue());
-        let view = BrainView::with_pending_notes(&setup.brain, branch, &queue);
-        let folder = format!("/{}/", UnitType::Fact.folder());
-        let (mut facts, mut store) = (Vec::new(), FactStore::new());
+    fn read(view: &BrainView, files: Vec<BrainFile>) -> Self {
         let mut units = Vec::new();
-        for file in view.files()?.into_iter().filter(|file| file.path.contains(&folder)) {
+        for file in &files {
             // What cannot be read is no unit.
             let Ok(text) = view.read(&file.path) else { continue };
             let unit = Document::parse(text).and_then(|document| document.unit(&file.path));
-            units.extend(unit.ok().map(|unit| (file.path, unit)));
+            units.extend(unit.ok().map(|unit| (file.path.clone(), unit)));
         }
         let (units, _) = split_owners(units, |(path, unit)| (unit.id.as_str(), path));
+        let layout = FactLayout::default();
+        let facts_max = layout.facts_max.max(units.len());
+        let (mut facts, mut store) = (Vec::new(), FactStore::with_layout(FactLayout { facts_max, ..layout }));
         for (_, unit) in units {
             let status = unit.status.as_deref().unwrap_or_default();
             if unit.kind != UnitType::Fact || is_retired(status) {
@@ -85,6 +87,6 @@ impl ReadFacts {
                 id: unit.id,
             });
         }
-        Ok(Self { state, facts, store })
+        Self { files, facts, store }
     }
 }

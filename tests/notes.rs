@@ -316,7 +316,21 @@ fn an_agents_note_waits_for_review_and_is_found_marked_at_once() {
     );
     assert_eq!(sandbox.git(&["branch", "--list", "nugget/*"]).lines().count(), 1);
     agent.call("forget", json!({ "key": "pager" }));
-    let recalled = agent.call("recall", json!({ "key": "pager" }));
+    let mut recalled = || agent.call("recall", json!({ "key": "pager" }));
+    assert!(recalled().starts_with("nothing is remembered"), "{}", recalled());
+    // A person's edit counts at once, and so does a decision that leaves the branch as it is.
+    sandbox.ok(["remember", "pager", "call 12"]);
+    assert!(recalled().ends_with("> call 12\n"), "{}", recalled());
+    let file = sandbox.brain().join("domains/general/facts/pager.md");
+    let text = std::fs::read_to_string(&file).unwrap();
+    std::fs::write(&file, text.replace("call 12", "call 13")).unwrap();
+    assert!(recalled().ends_with("> call 13\n"), "{}", recalled());
+    sandbox.git(&["checkout", "--quiet", "."]);
+    for key in ["rota", "shift"] {
+        agent.call("remember", json!({ "key": key, "value": "night" }));
+    }
+    sandbox.ok(["review", "reject", "rota"]);
+    let recalled = agent.call("recall", json!({ "key": "rota" }));
     assert!(recalled.starts_with("nothing is remembered"), "{recalled}");
 }
 

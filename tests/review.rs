@@ -197,6 +197,8 @@ fn a_main_branch_of_any_name_gets_what_is_merged_whatever_is_checked_out() {
         error.contains("it is unclear which branch") && error.contains("default_branch: NAME"),
         "{error}"
     );
+    let status = sandbox.ok(["status"]);
+    assert!(status.contains("\nto review unknown\n") && status.contains("default_branch: NAME"), "{status}");
     sandbox.git(&["checkout", "-q", "trunk"]);
     sandbox.git(&["branch", "-q", "-D", "topic"]);
     assert!(sandbox.ok(["review", "merge", "--all"]).contains("into: branch trunk\n"));

@@ -108,4 +108,4 @@ pub use source::{LineRead, LineReader, OUTPUT_BYTES_MAX, ReaderContext, Transcri
 pub use store::{Archive, FILE_NAME};
 pub use sync::{FailedFile, MalformedLine, Progress, SyncSettings, SyncSummary};
 pub use values::Field;
-pub use vectors::{Unembedded, UnembeddedMessages};
+pub use vectors::{Prepared, Unembedded, UnembeddedMessages};

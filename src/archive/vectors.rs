@@ -49,6 +49,17 @@ pub struct UnembeddedMessages {
     pub rest: Option<Range<i64>>,
 }
 
+/// How far the vectors of a model reach.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Prepared {
+    /// No message has one.
+    Nothing,
+    /// The newer messages have one.
+    Newer,
+    /// All have one, but for those of the last moments; or there is no message that could have one.
+    All,
+}
+
 impl Archive {
     /// Lists messages that have no vector of this model, the newest first: what people typed, and answers. It looks at
     /// a bounded number of the range's messages, so that a call takes milliseconds whatever the size of the archive.
@@ -91,6 +102,29 @@ impl Archive {
             _ => first,
         };
         Ok(UnembeddedMessages { messages, rest: Some(range.start..end).filter(|rest| !rest.is_empty()) })
+    }
+
+    /// How far the vectors of this model reach. Takes no time, whatever the size of the archive: they are made from the
+    /// newest message to the oldest.
+    ///
+    /// # Errors
+    /// When the archive cannot be read.
+    pub fn prepared(&self, model: &str) -> Result<Prepared, Error> {
+        let connection = self.connection()?;
+        let sql = "WITH model AS (SELECT id FROM names WHERE name = ?1)
+            SELECT EXISTS (SELECT 1 FROM vectors WHERE model IN model),
+                coalesce((SELECT EXISTS (SELECT 1 FROM vectors v WHERE v.message = m.id AND v.model IN model)
+                    FROM messages_meta m WHERE m.kind IN (?2, ?3) AND m.content_length >= ?4 ORDER BY m.id LIMIT 1), 1)";
+        let (prompt, answer) = (MessageKind::Prompt.number(), MessageKind::Answer.number());
+        let params = params![model, prompt, answer, EMBEDDED_BYTES_MIN];
+        let mut statement = connection.prepare_cached(sql)?;
+        let (has_any, has_oldest): (bool, bool) =
+            statement.query_row(params, |row| Ok((row.get(0)?, row.get(1)?)))?;
+        Ok(match (has_any, has_oldest) {
+            (_, true) => Prepared::All,
+            (true, false) => Prepared::Newer,
+            (false, false) => Prepared::Nothing,
+        })
     }
 
     /// The number of the last message, which only grows; 0 without any.

@@ -4,7 +4,8 @@ use std::io::{self, IsTerminal as _};
 use std::time::Duration;
 
 use ::archive::{
-    ContextMessage, Markers, MessageKind, QuestionVector, Role, SearchHit, SearchQuery, SearchResults,
+    ContextMessage, Markers, MessageKind, Prepared, QuestionVector, Role, SearchHit, SearchQuery,
+    SearchResults,
 };
 use actors::{Roles, Service};
 use brain::Config;
@@ -103,7 +104,7 @@ impl SearchArgs {
         let archive = open_archive()?;
         let mut results = SearchResults::default();
         let model = (!self.words && !text.is_empty()).then(|| local_model(&config)).flatten();
-        let mut unprepared = None;
+        let mut prepared = Prepared::All;
         if let Some(archive) = &archive {
             if let Some(given) = &self.session {
                 filter.session = Some(find(archive, given)?.id);
@@ -118,11 +119,11 @@ impl SearchArgs {
                 context: self.context,
             };
             let markers = Markers { before: MARKS.0, after: MARKS.1 };
-            let embedded = model.as_ref().map(|settings| archive.embedded(&embed::model_name(settings)));
-            let embedded = embedded.transpose()?;
-            unprepared = embedded.filter(|(done, all)| done < all);
+            if let Some(settings) = &model {
+                prepared = archive.prepared(&embed::model_name(settings))?;
+            }
             results = match &model {
-                Some(settings) if embedded.is_some_and(|(done, _)| done > 0) => {
+                Some(settings) if prepared != Prepared::Nothing => {
                     archive.search_by_meaning(&query, markers, || question_vector(settings, &text))?
                 }
                 _ => archive.search(&query, markers)?,
@@ -131,10 +132,14 @@ impl SearchArgs {
         if let Some(archive) = archive.as_ref().filter(|_| results.hits.is_empty()) {
             require_project(archive, &filter)?;
         }
-        if let Some((done, all)) = unprepared {
-            let (done, all) = (output::thousands(done), output::counted(all, "message"));
+        let by_words = match prepared {
+            Prepared::Nothing => Some("searched by words alone"),
+            Prepared::Newer => Some("older messages were searched by words alone"),
+            Prepared::All => None,
+        };
+        if let Some(by_words) = by_words {
             output::note(&format!(
-                "note: {done} of {all} can be found by meaning yet; the others are prepared while a session runs"
+                "note: {by_words}; the search by meaning is prepared while a session runs"
             ));
         }
         let units = if self.all && !text.is_empty() {

@@ -134,6 +134,8 @@ struct Status {
     is_running: bool,
     /// What keeps a worker from running.
     problem: Option<StateProblem>,
+    /// Whether it could not be read what waits for review.
+    is_review_unknown: bool,
     /// An operation of git's that a person has begun.
     unfinished: Option<git::Unfinished>,
     /// The worker's process id and report, while it runs.
@@ -298,6 +300,7 @@ impl Status {
             server: ServerStatus::read(&places),
             is_running: FileLocks::new(places.wait_lock(), places.drain_lock()).is_draining(),
             problem: StateProblem::find(brain.root(), &places),
+            is_review_unknown: false,
             unfinished: unfinished(brain),
             worker: None,
             captures: Vec::new(),
@@ -429,7 +432,14 @@ impl Status {
         };
         let captures = self.captures.iter().zip(&commits);
         self.reviews = captures.filter(|(capture, _)| is_done(capture)).filter_map(review).collect();
-        for item in crate::waiting::undecided_items(brain, queue).unwrap_or_default() {
+        let items = crate::waiting::undecided_items(brain, queue).unwrap_or_else(|error| {
+            self.is_review_unknown = true;
+            if let (None, Some(fix)) = (&self.problem, error.hint) {
+                self.problem = Some(StateProblem { message: error.message, fix });
+            }
+            Vec::new()
+        });
+        for item in items {
             let title = item.title().to_owned();
             let capture = item.capture.as_ref().map_or(0, |capture| capture.id);
             let mut reviews = self.reviews.iter_mut().chain(&mut self.other_reviews);

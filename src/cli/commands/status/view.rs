@@ -100,6 +100,7 @@ impl Status {
 
     fn render_to_review(&self) -> Part {
         match self.to_review() {
+            0 if self.is_review_unknown => Part::styled("unknown", WARN),
             0 if self.waiting().next().is_some() => Part::styled("on the remote: nugget review", GOOD),
             0 => match self.put_off() as u64 {
                 0 => Part::raw("nothing"),
@@ -666,6 +667,7 @@ mod tests {
                 pause: None,
             }),
             problem: None,
+            is_review_unknown: false,
             unfinished: None,
             is_running: true,
             worker: Some((
