@@ -7,6 +7,7 @@ use queue::Queue;
 use crate::notes::{self, NoteError};
 use crate::reflection_message::REFLECTION_BRANCH_PREFIX;
 use crate::review::{EDIT_BRANCH_PREFIX, IMPORT_BRANCH_PREFIX};
+use crate::review_remote::lock;
 use crate::setup::Setup;
 use crate::taken_over::TakenOver;
 
@@ -58,6 +59,11 @@ pub(crate) fn queue_unqueued(
         } else {
             continue;
         };
+        // An agent holds it until what it writes is queued: it may have written more since the branches were listed.
+        let _held = lock(repository)?;
+        if repository.tip(&branch.name)? != Some(branch.commit) {
+            continue;
+        }
         let files =
             repository.branch_files(&branch.name)?.len() + repository.branch_removals(&branch.name)?.len();
         notes::deliver(setup, origin, &branch.name, branch.commit, files, now)?;

@@ -474,6 +474,8 @@ fn what_an_agent_writes_is_bounded_redacted_and_quarantined() {
     let text = git(&sandbox.brain(), &["show", &format!("{branch}:domains/general/notes/deploy.md")]);
     assert!(text.contains("[redacted") && !text.contains("ghp_0123"), "{text}");
     agent.call("create_note", json!({ "title": "Two", "content": "x" }));
+    // What is merged meanwhile is taken over, and changes no count.
+    sandbox.ok(["note", "add", "Mine", "--content", "By a person."]);
     agent.call("create_note", json!({ "title": "Three", "content": "x" }));
     let limit = agent.error("create_note", json!({ "title": "Four", "content": "x" }));
     assert!(limit.starts_with("agents have written 3 times in the last hour"), "{limit}");

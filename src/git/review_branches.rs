@@ -212,7 +212,7 @@ impl Repository {
         Ok(text::strip_hidden(&String::from_utf8_lossy(found.message_raw_sloppy())))
     }
 
-    /// How many of a branch's own commits are newer than a time, up to a limit.
+    /// How many of a branch's own commits are newer than a time, up to a limit. Merges do not count.
     ///
     /// # Errors
     /// [`Error::NoSuchBranch`], those of [`default_branch`](Self::default_branch), and when history
@@ -220,12 +220,18 @@ impl Repository {
     pub fn commits_since(&self, branch: &str, since: Timestamp, limit: usize) -> Result<usize, Error> {
         let git = self.git()?;
         let default = self.default_branch_of(&git)?;
-        let own = own_commits(&git, &default, local_tip(&git, branch)?)?;
+        let tip = local_tip(&git, branch)?;
+        let walking = || format!("walk the history of {tip}");
+        let hidden: Vec<_> = tips(&default).map(|tip| tip.0).collect();
         let mut newer = 0;
-        for commit in own.into_iter().take(limit) {
-            let reading = || format!("read commit {commit}");
-            let seconds = git.find_commit(commit.0).during(reading)?.time().during(reading)?.seconds;
-            newer += usize::from(seconds >= since.as_second());
+        for info in git.rev_walk([tip.0]).with_hidden(hidden).all().during(walking)? {
+            let info = info.during(walking)?;
+            let commit = git.find_commit(info.id).during(walking)?;
+            let is_newer = commit.time().during(walking)?.seconds >= since.as_second();
+            newer += usize::from(is_newer && info.parent_ids.len() < 2);
+            if newer >= limit {
+                break;
+            }
         }
         Ok(newer)
     }
