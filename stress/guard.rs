@@ -210,7 +210,7 @@ fn speak<'u>(
     let mut found: Vec<(Evidence, &Unit)> = Vec::new();
     for known in units.iter().filter(|known| !told.contains(known.unit.id.as_str())) {
         let triggers =
-            known.triggers.iter().filter(|trigger| trigger.key().is_some_and(|key| keys.contains(&key)));
+            known.triggers.iter().filter(|trigger| trigger.keys().iter().any(|key| keys.contains(key)));
         found.extend(
             triggers
                 .filter_map(|trigger| trigger.matches(action))
