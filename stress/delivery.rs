@@ -385,9 +385,12 @@ fn deliver_backlog(count: usize, api: &GithubApi, sandbox: &mut Sandbox, rng: &m
             progress.set((unfinished, Instant::now()));
         }
         let is_paused = queue.pauses()?.iter().any(|pause| pause.until > Timestamp::now());
-        let timeout = if is_paused { STALL_MAX * 5 } else { STALL_MAX };
+        if is_paused && started.elapsed() < STALL_MAX * 10 {
+            // What a pause takes is no stall of what comes after it.
+            progress.set((unfinished, Instant::now()));
+        }
         ensure!(
-            progress.get().1.elapsed() < timeout,
+            progress.get().1.elapsed() < STALL_MAX,
             "{unfinished} captures are left\n{}",
             sandbox.run_ok(&["status"])?
         );

@@ -3,7 +3,7 @@
 use std::process::Stdio;
 
 use actors::{SettingsMark, Setup};
-use brain::StatePaths;
+use brain::{Brain, Config, StatePaths};
 use queue::Queue;
 
 use crate::context::Context;
@@ -30,21 +30,26 @@ impl DrainArgs {
         let places = StatePaths::for_brain(brain.root());
         places.create()?;
         let _logs = context.log_to_file(&places);
-        let mut waiting = queue::lock_from_stdin(&places.wait_lock());
-        failpoint::here!("drain-with-room");
-        loop {
-            let mark = SettingsMark::before_reading(config.file(), &Queue::open(&places.queue())?)?;
-            let (config, errors) = context.config_and_errors();
-            if !errors.is_empty() {
-                // What a setting says of where a session may be sent is not known: captures wait until it is.
-                let error = CliError::from_settings(&errors);
-                tracing::error!(error = error.line(), "captures wait until the settings can be read");
-                return Err(error);
-            }
-            let setup = Setup { settings: mark, ..context.background_setup(&config, &brain)? };
-            if !actors::drain(&setup, waiting.take())?.is_outdated {
-                return Ok(());
-            }
+        work(context, &config, &brain, &places).inspect_err(|error| {
+            // Nobody reads what a worker in the background prints.
+            tracing::error!(error = error.line(), "the worker has ended; captures wait for the next one");
+        })
+    }
+}
+
+fn work(context: &Context, config: &Config, brain: &Brain, places: &StatePaths) -> Result<(), CliError> {
+    let mut waiting = queue::lock_from_stdin(&places.wait_lock());
+    failpoint::here!("drain-with-room");
+    loop {
+        let mark = SettingsMark::before_reading(config.file(), &Queue::open(&places.queue())?)?;
+        let (config, errors) = context.config_and_errors();
+        if !errors.is_empty() {
+            // What a setting says of where a session may be sent is not known: captures wait until it is.
+            return Err(CliError::from_settings(&errors));
+        }
+        let setup = Setup { settings: mark, ..context.background_setup(&config, brain)? };
+        if !actors::drain(&setup, waiting.take())?.is_outdated {
+            return Ok(());
         }
     }
 }
