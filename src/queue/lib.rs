@@ -145,6 +145,22 @@ impl Error {
 #[cfg(test)]
 mod tests {
     #[test]
+    fn files_that_cannot_be_opened_for_a_moment_are_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("queue.db");
+        let open = || crate::schema::open(&path, crate::schema::BusyTimeout::Command);
+        drop(open().unwrap());
+        let log = folder.path().join("queue.db-wal");
+        std::fs::create_dir(&log).unwrap();
+        assert!(open().is_err());
+        std::thread::scope(|scope| {
+            let opening = scope.spawn(|| open().is_ok());
+            std::fs::remove_dir(&log).unwrap();
+            assert!(opening.join().unwrap());
+        });
+    }
+
+    #[test]
     fn a_file_that_is_no_database_is_damaged() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("queue.db");

@@ -265,19 +265,24 @@ pub fn set_up(connection: &Connection, timeout: BusyTimeout) -> rusqlite::Result
     Ok(())
 }
 
-/// While another connection does the same to a new file, SQLite refuses at once, without the busy handler.
+/// How long files beside the database may be such that they cannot be opened.
+const UNOPENABLE_MAX: Duration = Duration::from_millis(200);
+
+/// While another connection does the same to a new file, SQLite refuses at once, without the busy handler. A process of
+/// root's gives the files that it makes beside the database to the owner a moment after it has made them.
 fn use_wal(connection: &Connection, timeout: BusyTimeout) -> rusqlite::Result<()> {
     let begun = Instant::now();
     loop {
-        match connection.pragma_update(None, "journal_mode", "WAL") {
-            Err(error)
-                if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy)
-                    && begun.elapsed() < timeout.duration() =>
-            {
-                std::thread::sleep(Duration::from_millis(1));
-            }
-            other => return other,
+        let used = connection.pragma_update(None, "journal_mode", "WAL");
+        let patience = match used.as_ref().err().and_then(rusqlite::Error::sqlite_error_code) {
+            Some(ErrorCode::DatabaseBusy) => timeout.duration(),
+            Some(ErrorCode::CannotOpen) => UNOPENABLE_MAX,
+            _ => return used,
+        };
+        if begun.elapsed() >= patience {
+            return used;
         }
+        std::thread::sleep(Duration::from_millis(1));
     }
 }
 
