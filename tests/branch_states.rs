@@ -334,9 +334,6 @@ fn a_persons_note_of_the_same_title_replaces_no_agents_note() {
     let mut agent = Agent::start(&sandbox);
     let own = content("Raise it to 50, and restart the importer first.");
     agent.call("create_note", json!({ "title": "Night jobs", "content": own }));
-    let second = || jiff::Timestamp::now().as_second();
-    let begun = second();
-    wait_until("the note is older", || second() > begun);
     sandbox.ok(["note", "add", "Night jobs", "--content", &content("Wait for ops.")]);
     assert_eq!(waiting_titles(&sandbox), ["Night jobs"]);
     let branch = actors::notes::agents_branch();

@@ -11,7 +11,7 @@ const EDITED_COPY_SHARE: f64 = 0.5;
 
 /// Whether a file is another one after a person has edited it: it has at least half of the lines below the front matter,
 /// but for the heading, and is not older. Two units that were given one name are not: what sessions say in other words has
-/// their `sources`, and a note without any the time at which it was `created`.
+/// their `sources`, and a note without any its `source`, person or agent, and the time at which it was `created`.
 pub fn is_edited_copy(file: &str, original: &str) -> bool {
     fn lines(text: &str, document: Option<&Document>) -> Vec<String> {
         let body = document.map_or(text, Document::body);
@@ -19,17 +19,21 @@ pub fn is_edited_copy(file: &str, original: &str) -> bool {
         lines.map(str::to_owned).collect()
     }
     let (copy, of_original) = (Document::parse(file).ok(), Document::parse(original).ok());
-    if time(of_original.as_ref(), "last_modified") > time(copy.as_ref(), "last_modified") {
-        // It has changed since it was copied.
+    let changed = |document| time(document, "last_modified");
+    if let (Some(copied), Some(changed)) = (changed(copy.as_ref()), changed(of_original.as_ref()))
+        && changed > copied
+    {
         return false;
     }
     let (text, original) = (lines(file, copy.as_ref()), lines(original, of_original.as_ref()));
     let kept = original.iter().filter(|line| text.contains(line)).count();
     let is_of_same_origin = || {
         let (of_copy, sources) = (sources(copy.as_ref()), sources(of_original.as_ref()));
-        let created = |document| time(document, "created");
+        let made = |document: Option<&Document>| {
+            (time(document, "created"), document.and_then(|document| document.get("source")))
+        };
         match sources.is_empty() {
-            true => created(copy.as_ref()) == created(of_original.as_ref()),
+            true => made(copy.as_ref()) == made(of_original.as_ref()),
             false => sources.iter().all(|source| of_copy.contains(source)),
         }
     };
@@ -159,6 +163,8 @@ mod tests {
         let (text, edited) = ("Restart it.\n\nThe lease expires.", "Restart it.\n\nThe lease is 30 s.");
         assert!(is_edited_copy(&at(1, 2, edited), &at(1, 1, text)));
         assert!(!is_edited_copy(&at(2, 2, edited), &at(1, 1, text)), "two notes of one title");
+        let of_agent = at(1, 1, text).replacen("title:", "source: agent\ntitle:", 1);
+        assert!(!is_edited_copy(&at(1, 1, edited), &of_agent), "in the same second");
         assert!(!is_edited_copy(&at(1, 1, text), &at(1, 2, edited)), "the edit is not merged");
         assert!(!is_edited_copy(&at(1, 1, text), &at(1, 2, "Restart it.")), "nor is what it removes");
         // The same lesson from two sessions, one of which has its reason.
