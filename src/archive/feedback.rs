@@ -3,6 +3,8 @@
 //! Judgements have revisions, numbers that only grow. Weights say up to which one they have learned, in the row that has
 //! them, so that one transaction replaces both or neither.
 
+use std::collections::BTreeSet;
+
 use jiff::Timestamp;
 use queue::Showing;
 use rusqlite::{Connection, OptionalExtension as _, Row, Transaction, params};
@@ -196,10 +198,7 @@ impl Archive {
             let question = "INSERT OR IGNORE INTO questions (event, brain, project, session, at_ms, body)
                 SELECT ?1, ?2, project, id, ?4, ?5 FROM sessions WHERE id = ?3";
             let mut question = transaction.prepare_cached(question)?;
-            let surplus = "DELETE FROM questions WHERE event IN (SELECT event FROM questions
-                WHERE brain = ?1 AND project = ?2 ORDER BY at_ms DESC, event LIMIT -1 OFFSET ?3)";
-            let mut surplus = transaction.prepare_cached(surplus)?;
-            let mut added = 0;
+            let (mut added, mut asked_in) = (0, BTreeSet::new());
             for (session, showing) in showings {
                 let at = showing.at.as_millisecond();
                 for item in &showing.items {
@@ -220,8 +219,14 @@ impl Archive {
                 }
                 if let Some(body) = &showing.question {
                     question.execute(params![showing.key, brain, session.row, at, body])?;
-                    surplus.execute(params![brain, session.project, QUESTIONS_MAX])?;
+                    asked_in.insert(&session.project);
                 }
+            }
+            let surplus = "DELETE FROM questions WHERE event IN (SELECT event FROM questions
+                WHERE brain = ?1 AND project = ?2 ORDER BY at_ms DESC, event LIMIT -1 OFFSET ?3)";
+            let mut surplus = transaction.prepare_cached(surplus)?;
+            for project in asked_in {
+                surplus.execute(params![brain, project, QUESTIONS_MAX])?;
             }
             Ok(added)
         })

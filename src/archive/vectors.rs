@@ -104,8 +104,8 @@ impl Archive {
         Ok(UnembeddedMessages { messages, rest: Some(range.start..end).filter(|rest| !rest.is_empty()) })
     }
 
-    /// How far the vectors of this model reach. Takes no time, whatever the size of the archive: they are made from the
-    /// newest message to the oldest.
+    /// How far the vectors of this model reach. They are made from the newest message to the oldest, so that a look at the
+    /// oldest is enough, whatever the size of the archive.
     ///
     /// # Errors
     /// When the archive cannot be read.

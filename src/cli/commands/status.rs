@@ -434,9 +434,8 @@ impl Status {
         self.reviews = captures.filter(|(capture, _)| is_done(capture)).filter_map(review).collect();
         let items = crate::waiting::undecided_items(brain, queue).unwrap_or_else(|error| {
             self.is_review_unknown = true;
-            if let (None, Some(fix)) = (&self.problem, error.hint) {
-                self.problem = Some(StateProblem { message: error.message, fix });
-            }
+            let fix = error.hint.unwrap_or_else(|| "nugget doctor".to_owned());
+            self.problem.get_or_insert(StateProblem { message: error.message, fix });
             Vec::new()
         });
         for item in items {
