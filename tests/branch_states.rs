@@ -8,8 +8,7 @@ use serde_json::{Value, json};
 use crate::delivery::{SLUG, connect};
 use crate::notes::Agent;
 use crate::support::github_api::{GithubApi, Merge};
-use crate::support::{Sandbox, fixture, git, wait_until};
-use crate::transport::write_script;
+use crate::support::{Sandbox, fixture, git, wait_until, write_script};
 use crate::two_clones::{session, two_clones, two_clones_of_a_folder, waiting_titles};
 
 /// Two machines that sync only when they are told to.

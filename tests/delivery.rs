@@ -2,7 +2,6 @@
 //! GitHub's API is simulated: git, the program and its processes are real.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -10,7 +9,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::support::github_api::{Failure, GithubApi, Merge, PullRow, TOKEN};
-use crate::support::{Sandbox, fixture, git, wait_until};
+use crate::support::{Sandbox, fixture, git, wait_until, write_script};
 
 pub(crate) const SLUG: &str = "me/brain";
 const TRANSCRIPT: &str = "transcripts/synthetic/flywheel.jsonl";
@@ -256,10 +255,7 @@ fn a_renewed_token_is_used_by_the_running_process() {
     let api = GithubApi::start();
     let mut sandbox = brain_at(&api);
     let programs = sandbox.path().join("programs");
-    fs::create_dir(&programs).unwrap();
-    let gh = programs.join("gh");
-    fs::write(&gh, "#!/bin/sh\nexec cat \"$HOME/login\"\n").unwrap();
-    fs::set_permissions(&gh, fs::Permissions::from_mode(0o755)).unwrap();
+    write_script(&programs.join("gh"), "exec cat \"$HOME/login\"");
     let path = std::env::join_paths(
         [programs].into_iter().chain(std::env::split_paths(&std::env::var_os("PATH").unwrap())),
     );

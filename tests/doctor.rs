@@ -9,7 +9,7 @@ use queue::{Announcement, Finish, Queue, Stage};
 use serde_json::{Value, json};
 
 use crate::support::github_api::{Failure, GithubApi, TOKEN};
-use crate::support::{Sandbox, fixture, wait_until};
+use crate::support::{Sandbox, fixture, wait_until, write_script};
 
 const SLUG: &str = "me/brain";
 
@@ -36,9 +36,7 @@ fn doctor(sandbox: &Sandbox, prepare: impl FnOnce(&mut Command)) -> (Option<i32>
 /// Writes a program with this name to a PATH of its own, beside the tools that it needs.
 fn install_program(sandbox: &Sandbox, name: &str, script: &str) -> std::ffi::OsString {
     let folder = sandbox.path().join("bin");
-    std::fs::create_dir_all(&folder).unwrap();
-    std::fs::write(folder.join(name), format!("#!/bin/sh\n{script}\n")).unwrap();
-    std::fs::set_permissions(folder.join(name), std::fs::Permissions::from_mode(0o755)).unwrap();
+    write_script(&folder.join(name), script);
     let usual = std::env::var_os("PATH").unwrap_or_default();
     std::env::join_paths(std::iter::once(folder).chain(std::env::split_paths(&usual))).unwrap()
 }

@@ -8,7 +8,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::support::{Sandbox, fixture};
+use crate::support::{Sandbox, fixture, write_script};
 
 const PLUGIN_TOOL: &str = "mcp__plugin_nugget_nugget__get_relevant_context";
 const SERVER_TOOL: &str = "mcp__nugget__get_relevant_context";
@@ -65,9 +65,7 @@ fn read_text(sandbox: &Sandbox, path: &str) -> String {
 /// Writes a client that prints this version, and that records any other request.
 fn install_client(sandbox: &Sandbox, version: &str) -> String {
     let path = sandbox.path().join("claude-stand-in");
-    let script = format!("#!/bin/sh\n[ \"$*\" = --version ] || exit 9\necho '{version} (Claude Code)'\n");
-    fs::write(&path, script).unwrap();
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    write_script(&path, &format!("[ \"$*\" = --version ] || exit 9\necho '{version} (Claude Code)'"));
     path.display().to_string()
 }
 
@@ -700,12 +698,7 @@ fn run_plugin_script(
 fn the_guard_has_a_program_of_its_own_where_it_lies_beside_nugget() {
     let sandbox = Sandbox::new();
     let program = sandbox.path().join("bin/nugget");
-    fs::create_dir_all(program.parent().unwrap()).unwrap();
-    let write = |name: &str| {
-        let path = program.with_file_name(name);
-        fs::write(&path, format!("#!/bin/sh\necho {name} $*\n")).unwrap();
-        fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
-    };
+    let write = |name: &str| write_script(&program.with_file_name(name), &format!("echo {name} $*"));
     let run = |argument: &str| {
         run_plugin_script(&sandbox, argument, "", &[("NUGGET_BIN", program.to_str().unwrap())]).1
     };

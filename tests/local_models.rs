@@ -3,7 +3,6 @@
 use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::net::TcpListener;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
@@ -15,7 +14,7 @@ use serde_json::{Value, json};
 use crate::brain_questions::copy_brain;
 use crate::mcp::{Client, text};
 use crate::support::openai_api::{KEY, OpenAiApi, Reply, Request, Traits};
-use crate::support::{Sandbox, unused_address, wait_until};
+use crate::support::{Sandbox, unused_address, wait_until, write_script};
 
 /// A string in the session that reaches the model.
 const SAID: &str = "the heron canary flies at noon, always bound the pool";
@@ -611,8 +610,7 @@ fn doctor_names_who_reads_sessions_and_why() {
     assert_eq!(reader(&only), "nothing: `claude` is not installed or not logged in");
     let logged_in = machine();
     let program = logged_in.sandbox.path().join("claude");
-    fs::write(&program, "#!/bin/sh\necho '{\"loggedIn\":true}'\n").unwrap();
-    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    write_script(&program, "echo '{\"loggedIn\":true}'");
     let logged_in = logged_in.set("NUGGET_EXTRACT_CLAUDE", program.display());
     assert_eq!(
         reader(&logged_in),

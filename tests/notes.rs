@@ -11,7 +11,7 @@ use crate::delivery::{SLUG, brain_at};
 use crate::mcp::Client;
 use crate::support::github_api::{GithubApi, Merge};
 use crate::support::openai_api::{OpenAiApi, Reply};
-use crate::support::{Sandbox, git, wait_until};
+use crate::support::{Sandbox, git, wait_until, write_script};
 
 const TOOLS: &str = "get_relevant_context,create_note,add_link,edit_note,search_notes,remember,recall,forget";
 
@@ -241,11 +241,8 @@ fn a_text_that_was_typed_is_kept_if_it_cannot_be_written() {
     sandbox.ok(["note", "add", "Alpha", "--content", "first"]);
     let editor = sandbox.path().join("editor");
     let binary = env!("CARGO_BIN_EXE_nugget");
-    let script = format!(
-        "#!/bin/sh\nEDITOR= {binary} note edit alpha --content 'of another' >&2\necho typed >> \"$1\"\n"
-    );
-    std::fs::write(&editor, script).unwrap();
-    std::fs::set_permissions(&editor, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let edit = format!("EDITOR= {binary} note edit alpha --content 'of another' >&2\necho typed >> \"$1\"");
+    write_script(&editor, &edit);
     sandbox.variables.push(("EDITOR".into(), editor.display().to_string()));
     let error = fails(&sandbox, 1, &["note", "edit", "alpha"]);
     assert!(error.contains("alpha was changed meanwhile"), "{error}");

@@ -1,7 +1,6 @@
 //! Reading by a model: the Claude API on loopback, and a stand-in for the `claude` program.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::{Arc, Mutex};
@@ -10,7 +9,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::support::messages_api::{KEY, MessagesApi, Reply, Request};
-use crate::support::{Sandbox, fixture, wait_until};
+use crate::support::{Sandbox, fixture, wait_until, write_script};
 
 /// A string in the session that must reach the model and nothing that others can see.
 const SAID: &str = "the heron canary flies at noon";
@@ -431,16 +430,15 @@ fn install_client(machine: &Sandbox, answer: &str) -> PathBuf {
     let hook = json!({ "session_id": "ffffffff-0000-4000-8000-000000000001", "transcript_path": transcript });
     fs::write(client_folder.join("hook"), format!("{hook}\n")).unwrap();
     let script = format!(
-        "#!/bin/sh\ncd {client_folder}\nif [ \"$1\" = auth ]; then echo '{{\"loggedIn\":true}}'; exit 0; fi\n\
+        "cd {client_folder}\nif [ \"$1\" = auth ]; then echo '{{\"loggedIn\":true}}'; exit 0; fi\n\
          printf '%s\\n' \"$@\" >> argv\nenv >> env\ncat >> stdin\n\
-         {nugget} capture-session --brain {brain} < hook > hooked 2>&1\ncat answer\n",
+         {nugget} capture-session --brain {brain} < hook > hooked 2>&1\ncat answer",
         client_folder = client_folder.display(),
         nugget = env!("CARGO_BIN_EXE_nugget"),
         brain = machine.brain().display(),
     );
     let program = client_folder.join("claude");
-    fs::write(&program, script).unwrap();
-    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    write_script(&program, &script);
     program
 }
 

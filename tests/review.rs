@@ -1,7 +1,6 @@
 //! The inbox: what waits is listed, shown, merged, edited, rejected and put off, with and without a remote.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use serde_json::{Value, json};
@@ -9,7 +8,7 @@ use serde_json::{Value, json};
 use crate::delivery::{SLUG, brain_at};
 use crate::support::github_api::GithubApi;
 use crate::support::terminal::InTerminal;
-use crate::support::{Sandbox, fixture, git, wait_until};
+use crate::support::{Sandbox, fixture, git, wait_until, write_script};
 
 pub(crate) const TRANSCRIPT: &str = "transcripts/synthetic/flywheel.jsonl";
 
@@ -218,14 +217,13 @@ fn a_merge_is_begun_again_when_the_person_commits_meanwhile() {
     let programs = sandbox.path().join("programs");
     fs::create_dir(&programs).unwrap();
     let script = format!(
-        "#!/bin/sh\nPATH=${{PATH#*:}}\ncase \" $* \" in *' merge-file '*)\n  echo >> '{0}/times'\n  \
+        "PATH=${{PATH#*:}}\ncase \" $* \" in *' merge-file '*)\n  echo >> '{0}/times'\n  \
          [ $(wc -l < '{0}/times') -gt 2 ] || git -C '{1}' -c user.name=x -c user.email=x commit -q --allow-empty \
-         -m meanwhile;;\nesac\nexec git \"$@\"\n",
+         -m meanwhile;;\nesac\nexec git \"$@\"",
         programs.display(),
         sandbox.brain().display()
     );
-    fs::write(programs.join("git"), script).unwrap();
-    fs::set_permissions(programs.join("git"), fs::Permissions::from_mode(0o755)).unwrap();
+    write_script(&programs.join("git"), &script);
     let path = format!("{}:{}", programs.display(), std::env::var("PATH").unwrap());
     sandbox.variables.push(("PATH".to_owned(), path));
     let merged = sandbox.ok(["review", "merge", "--all"]);
@@ -290,10 +288,7 @@ fn what_a_killed_merge_has_done_is_not_listed_again() {
 fn an_edited_unit_is_merged_as_the_editor_left_it() {
     let mut sandbox = with_inbox();
     let editor = sandbox.path().join("an editor");
-    let script = |text: &str| {
-        fs::write(&editor, format!("#!/bin/sh\n{text}\n")).unwrap();
-        fs::set_permissions(&editor, fs::Permissions::from_mode(0o755)).unwrap();
-    };
+    let script = |text: &str| write_script(&editor, text);
     sandbox.variables.push(("EDITOR".into(), format!("'{}' --wait", editor.display())));
     let id = ids(&sandbox)[2].clone();
     script("exit 3");
@@ -776,9 +771,7 @@ fn what_was_merged_at_the_remote_meanwhile_is_not_rejected() {
 fn a_remote_that_refuses_the_default_branch_changes_nothing() {
     let (sandbox, bare) = with_folder_remote();
     let hook = bare.join("hooks/update");
-    fs::create_dir_all(hook.parent().unwrap()).unwrap();
-    fs::write(&hook, "#!/bin/sh\n[ \"$1\" != refs/heads/main ] || { echo protected; exit 1; }\n").unwrap();
-    fs::set_permissions(&hook, fs::Permissions::from_mode(0o755)).unwrap();
+    write_script(&hook, "[ \"$1\" != refs/heads/main ] || { echo protected; exit 1; }");
     let main = sandbox.git(&["rev-parse", "main"]);
     let output = sandbox.run(["review", "merge", "--all"]);
     assert_eq!(output.status.code(), Some(1));

@@ -1,19 +1,16 @@
 //! `nugget runtime`, with stand-ins for the user's pip and npm, because tests query no registry.
 
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::process::Output;
 
-use crate::support::Sandbox;
+use crate::support::{Sandbox, write_script};
 
 /// Creates a folder with stand-in programs and the real `sh` and `tar`.
 fn install_stand_ins(sandbox: &Sandbox, scripts: &[(&str, &str)]) -> PathBuf {
     let folder = sandbox.path().join("programs");
     std::fs::create_dir_all(&folder).unwrap();
     for (name, script) in scripts {
-        let path = folder.join(name);
-        std::fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        write_script(&folder.join(name), script);
     }
     folder
 }

@@ -4,11 +4,11 @@
 //! `NUGGET_RECORD=1 cargo test --test tests -- tour` writes them again.
 
 use std::fs;
-use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::Stdio;
 
-use crate::support::{Sandbox, git, wait_until};
+use crate::support::{Sandbox, git, wait_until, write_script};
 
 const BEGIN: &str = "```console\n";
 const END: &str = "```\n";
@@ -56,8 +56,7 @@ fn replay(root: &Path, session: &str) -> String {
     symlink(env!("CARGO_BIN_EXE_nugget"), programs.join("nugget")).unwrap();
     // A client that prints its version, which is all that `install` asks for.
     let client = programs.join("claude");
-    fs::write(&client, "#!/bin/sh\necho '2.1.329 (Claude Code)'\n").unwrap();
-    fs::set_permissions(&client, fs::Permissions::from_mode(0o755)).unwrap();
+    write_script(&client, "echo '2.1.329 (Claude Code)'");
     let usual = std::env::var_os("PATH").unwrap_or_default();
     let path = std::env::join_paths(std::iter::once(programs).chain(std::env::split_paths(&usual))).unwrap();
 

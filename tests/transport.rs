@@ -1,7 +1,6 @@
 //! The brain and its remote, through the real git on both sides: over a folder and over smart HTTP.
 
 use std::collections::BTreeMap;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -12,7 +11,7 @@ use git::{
 };
 
 use crate::support::git_http::{BASIC, Fault, GitHttp, PASSWORD, USER};
-use crate::support::{git, try_git, wait_until};
+use crate::support::{git, try_git, wait_until, write_script};
 
 const BRANCH: &str = "nugget/session-20261120-1412-9f8b";
 
@@ -180,12 +179,6 @@ fn write(root: &Path, path: &str, content: &str) {
     let path = root.join(path);
     std::fs::create_dir_all(path.parent().unwrap()).unwrap();
     std::fs::write(path, content).unwrap();
-}
-
-pub(crate) fn write_script(path: &Path, text: &str) {
-    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-    std::fs::write(path, format!("#!/bin/sh\n{text}\n")).unwrap();
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
 }
 
 fn commit(root: &Path, message: &str) {

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::delivery::{SLUG, connect};
 use crate::support::github_api::{GithubApi, Merge};
-use crate::support::{Sandbox, git, wait_until};
+use crate::support::{Sandbox, git, wait_until, write_script};
 
 /// Creates two machines with a clone each.
 pub(crate) fn two_clones(api: &GithubApi) -> [Sandbox; 2] {
@@ -346,13 +346,9 @@ fn what_the_other_machine_has_rejected_is_not_pushed_back() {
 
 /// Lets a machine run a shell script, which may `exit`, before each command of git.
 fn before_git(sandbox: &mut Sandbox, script: &str) {
-    use std::os::unix::fs::PermissionsExt as _;
     let folder = sandbox.path().join("programs");
-    std::fs::create_dir(&folder).unwrap();
     let path = std::env::var("PATH").unwrap();
-    let program = folder.join("git");
-    std::fs::write(&program, format!("#!/bin/sh\nPATH='{path}'\n{script}\nexec git \"$@\"\n")).unwrap();
-    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+    write_script(&folder.join("git"), &format!("PATH='{path}'\n{script}\nexec git \"$@\""));
     sandbox.variables.push(("PATH".to_owned(), format!("{}:{path}", folder.display())));
 }
 

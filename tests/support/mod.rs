@@ -188,6 +188,20 @@ pub(crate) fn try_git(folder: &Path, arguments: &[&str]) -> Output {
         .unwrap()
 }
 
+/// Writes a shell script that can be run. Another process writes it: what any process has open for writing cannot be run,
+/// and a child that is just being started has a copy of all that its parent has open.
+pub(crate) fn write_script(path: &Path, text: &str) {
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    let mut writer = Command::new("install")
+        .args(["-m", "755", "/dev/stdin"])
+        .arg(path)
+        .stdin(Stdio::piped())
+        .spawn()
+        .unwrap();
+    writer.stdin.take().unwrap().write_all(format!("#!/bin/sh\n{text}\n").as_bytes()).unwrap();
+    assert!(writer.wait().unwrap().success(), "{}", path.display());
+}
+
 pub(crate) fn fixture(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(path)
 }

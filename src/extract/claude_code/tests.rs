@@ -1,6 +1,5 @@
 //! Tests against a script named `claude` that records its calls and prints a fixture.
 
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -18,15 +17,23 @@ struct FakeClient {
 impl FakeClient {
     /// `script` runs after the call was recorded; `auth status` reports a login.
     fn new(script: &str) -> Self {
+        Self::running(&format!(
+            "if [ \"$1\" = auth ]; then echo status >> $here/calls; echo '{{\"loggedIn\":true}}'; exit 0; fi\n\
+             printf '%s\\0' \"$@\" > $here/argv\nenv > $here/env\npwd > $here/cwd\ncat > $here/stdin\necho call >> $here/calls\n{script}",
+        ))
+    }
+
+    /// `script` is all of the program; `$here` is the folder of the records.
+    fn running(script: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let text = format!(
-            "#!/bin/sh\nhere={here}\nif [ \"$1\" = auth ]; then echo status >> $here/calls; echo '{{\"loggedIn\":true}}'; exit 0; fi\n\
-             printf '%s\\0' \"$@\" > $here/argv\nenv > $here/env\npwd > $here/cwd\ncat > $here/stdin\necho call >> $here/calls\n{script}\n",
-            here = folder.path().display(),
-        );
+        let text = format!("#!/bin/sh\nhere={}\n{script}\n", folder.path().display());
+        // Another process writes the program: what any process has open for writing cannot be run, and a child that is
+        // just being started has a copy of all that its parent has open.
+        let written = folder.path().join("claude.sh");
+        std::fs::write(&written, text).unwrap();
         let program = folder.path().join("claude");
-        std::fs::write(&program, text).unwrap();
-        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let mut install = std::process::Command::new("install");
+        assert!(install.args(["-m", "755"]).args([&written, &program]).status().unwrap().success());
         Self { folder }
     }
 
@@ -191,10 +198,9 @@ async fn the_login_is_checked_once() {
     let client = fake.client(Duration::from_secs(60));
     assert!(client.is_ready().await && client.is_ready().await);
     assert_eq!(fake.read("calls"), "status\n");
-    let out = FakeClient::new("");
-    let program = out.folder.path().join("claude");
-    std::fs::write(&program, "#!/bin/sh\necho '{\"loggedIn\":false}'\nexit 1\n").unwrap();
+    let out = FakeClient::running("echo status >> $here/calls; echo '{\"loggedIn\":false}'; exit 1");
     assert!(!out.client(Duration::from_secs(60)).is_ready().await);
-    std::fs::remove_file(&program).unwrap();
+    assert_eq!(out.read("calls"), "status\n");
+    std::fs::remove_file(out.folder.path().join("claude")).unwrap();
     assert!(!out.client(Duration::from_secs(60)).is_ready().await, "no such program");
 }
