@@ -10,8 +10,6 @@ use once_cell::sync::OnceCell;
 
 /// The most texts of each thread in one request: few, so that the time between two requests is short.
 const BATCH_MAX: usize = 8;
-/// The same for a remote provider, which is sent many at once.
-const BATCH_MAX_REMOTE: usize = 128;
 
 /// The embedding model of the settings, loaded when it is first needed and kept across restarts of actors.
 #[derive(Clone)]
@@ -46,24 +44,28 @@ impl EmbeddingModel {
         &self.cache
     }
 
-    /// The name in the label of this model's vectors, known without loading it.
+    /// The name in the label of this model's vectors: that of the loaded one, whose files may have changed since, or what
+    /// the settings and files say before it is loaded.
     pub(crate) fn name(&self) -> String {
-        embed::model_name(&self.settings)
+        let loaded = self.embedder.get().map(|embedder| embedder.model_name().to_owned());
+        loaded.unwrap_or_else(|| embed::model_name(&self.settings))
     }
 
     /// The label of this model's vectors. Only an ONNX model of the user's must be loaded for it.
     pub(crate) fn label(&self) -> Result<ModelLabel, embed::Error> {
-        let dimensions = match embed::known_dimensions(&self.settings)? {
-            Some(dimensions) => dimensions,
-            None => self.embedder()?.dimensions(),
-        };
-        Ok(ModelLabel { name: self.name(), dimensions })
+        Ok(match embed::known_dimensions(&self.settings)? {
+            Some(dimensions) => ModelLabel { name: self.name(), dimensions },
+            None => {
+                let embedder = self.embedder()?;
+                ModelLabel { name: embedder.model_name().to_owned(), dimensions: embedder.dimensions() }
+            }
+        })
     }
 
     /// The most passages in one request.
     pub(crate) fn batch_max(&self) -> usize {
-        match self.settings.model {
-            ModelChoice::Remote(_) => BATCH_MAX_REMOTE,
+        match &self.settings.model {
+            ModelChoice::Remote(remote) => remote.texts_max(),
             ModelChoice::BuiltIn => BATCH_MAX * self.settings.threads.max(1),
             ModelChoice::Onnx(_) | ModelChoice::Off => BATCH_MAX,
         }

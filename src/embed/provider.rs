@@ -16,8 +16,10 @@ use crate::error::Error;
 use crate::settings::{Provider, RemoteModel};
 use crate::vector::normalized;
 
-/// The limit of texts in one request; both providers accept 1,000 and more.
+/// The limit of texts in one request to a provider's own service; both accept 1,000 and more.
 const TEXTS_MAX: usize = 128;
+/// The same for another server: it may need seconds for a text, and some accept 32 at most (text-embeddings-inference).
+const TEXTS_MAX_ELSEWHERE: usize = 16;
 /// A token has at least one byte, so this is below the 120,000 tokens that the strictest provider accepts in one
 /// request, in any language.
 const REQUEST_BYTES_MAX: usize = 100_000;
@@ -48,6 +50,11 @@ impl RemoteModel {
     pub(crate) fn check(&self) -> Result<(), Error> {
         self.dimensions()?;
         self.key().map(drop)
+    }
+
+    /// The most texts of one request.
+    pub fn texts_max(&self) -> usize {
+        if self.is_official() { TEXTS_MAX } else { TEXTS_MAX_ELSEWHERE }
     }
 
     fn is_official(&self) -> bool {
@@ -173,7 +180,7 @@ impl RemoteClient {
             .map(|text| format!("{prefix}{}", limited(&transcript::redact::redact(text))))
             .collect();
         let mut vectors = Vec::with_capacity(texts.len());
-        for batch in batches(&texts) {
+        for batch in batches(&texts, self.settings.texts_max()) {
             vectors.extend(self.request(batch, purpose)?);
         }
         Ok(vectors)
@@ -215,11 +222,11 @@ fn limited(text: &str) -> &str {
 }
 
 /// Splits texts into requests, by number and by size.
-fn batches(texts: &[String]) -> impl Iterator<Item = &[String]> {
+fn batches(texts: &[String], texts_max: usize) -> impl Iterator<Item = &[String]> {
     let mut rest = texts;
     std::iter::from_fn(move || {
         let mut bytes = 0;
-        let fits = rest.iter().take(TEXTS_MAX).take_while(|text| {
+        let fits = rest.iter().take(texts_max).take_while(|text| {
             bytes += text.len();
             bytes <= REQUEST_BYTES_MAX
         });
@@ -296,7 +303,7 @@ mod tests {
 
     #[test]
     fn texts_are_split_into_requests_by_number_and_size() {
-        let sizes = |texts: &[String]| batches(texts).map(<[String]>::len).collect::<Vec<_>>();
+        let sizes = |texts: &[String]| batches(texts, 128).map(<[String]>::len).collect::<Vec<_>>();
         assert_eq!(sizes(&[]), [0_usize; 0]);
         assert_eq!(sizes(&vec!["a".to_owned(); 300]), [128, 128, 44]);
         assert_eq!(sizes(&vec!["a".repeat(8_000); 30]), [12, 12, 6]);
@@ -326,6 +333,7 @@ mod tests {
         assert_eq!(own.name(), "openai/text-embedding-3-small");
         assert_eq!(model(Provider::Voyage).name(), "voyage/voyage-3.5");
         let elsewhere = RemoteModel { url: "http://127.0.0.1:8080/v1".to_owned(), ..own.clone() };
+        assert_eq!((own.texts_max(), elsewhere.texts_max()), (128, 16));
         let prefixed = RemoteModel { query_prefix: "search_query: ".to_owned(), ..elsewhere.clone() };
         assert_ne!(own.name(), elsewhere.name());
         assert_ne!(elsewhere.name(), prefixed.name());
