@@ -435,8 +435,21 @@ fn changed_paths<'w>(program: &str, arguments: &'w [String]) -> Vec<(&'w str, bo
             };
             paths.into_iter().map(|path| (path, Some(path) != to)).collect()
         }
+        // Before the dashes there are names of commits and branches.
+        "git checkout" => {
+            let before = arguments.iter().take_while(|word| *word != "--");
+            alone(operands(before.filter(|word| !word.starts_with('-')).count()))
+        }
+        // The folders come before the conditions.
+        "find" if arguments.iter().any(|word| word == "-delete") => {
+            let paths = arguments.iter().take_while(|word| !word.starts_with(['-', '(', '!']));
+            paths.map(|path| (path.as_str(), true)).collect()
+        }
         "tee" | "rmdir" | "unlink" | "touch" | "truncate" | "git restore" => alone(operands(0)),
-        "cp" | "ln" | "install" => alone(operands(0).into_iter().next_back().into_iter().collect()),
+        "cp" | "ln" | "install" | "rsync" => {
+            let removes = program == "rsync" && has_word("--delete");
+            operands(0).into_iter().next_back().map(|path| (path, removes)).into_iter().collect()
+        }
         // The first operand is the script, unless an option holds it.
         "sed" | "gsed" if has('i') || has_word("--in-place") => {
             alone(operands(usize::from(!has('e') && !has('f'))))
@@ -531,6 +544,9 @@ mod tests {
             ["/p/src/a", "/p/src/b", "/p/c"]
         );
         assert_eq!(changed("git -C \"$D\" rm a; rm b"), ["/p/b"]);
+        assert_eq!(changed("git checkout main; git checkout -q HEAD~1 -- a b"), ["/p/a", "/p/b"]);
+        assert_eq!(changed("find a -name '*.rs'; find b c -name '*.rs' -delete"), ["/p/b", "/p/c"]);
+        assert_eq!(changed("rsync -a --delete new/ src"), ["/p/src"]);
         assert_eq!(changed("cd /abs && echo x > \"with space.txt\""), ["/abs/with space.txt"]);
     }
 

@@ -133,6 +133,8 @@ mod tests {
             "mv -t old README.md src/auth",
             "mv --target-directory=old src/auth",
             "rm -rf src/auth/*",
+            "find src/auth -type f -delete",
+            "rsync -a --delete /old/ src/auth/",
         ] {
             for unit in [&file, &folder, &text] {
                 assert_eq!(evidence(unit, &bash(command)), Some(Evidence::Path), "{command}");
@@ -155,6 +157,8 @@ mod tests {
             "mv -t src a",
             "cp -r src old",
             "git restore src",
+            "find src -name '*.rs'",
+            "rsync -a /old/ src",
             "rm -rf sr src2 src/auth2 keys /q /",
             "echo rm -rf src",
         ] {
