@@ -1,21 +1,19 @@
 //! Compares the vector graph with the exact scan, both through nugget's own index.
 //!
 //! Without `--data` the vectors are synthetic. With it, the real model embeds overlapping windows of words from
-//! the texts of the sets, as many as `--chunks`. The vectors are cached for the next run.
+//! the texts of the sets, as many as `--chunks`.
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::{Context as _, Result, ensure};
-use embed::Embedder;
+use embed::{Embedder, Settings};
 use fastrand::Rng;
-use index::{Index, PrechunkedUnit, VectorCache, chunk};
+use index::{Index, PrechunkedUnit, chunk};
 use knowledge::Embedding;
 use knowledge::{Domain, Unit, UnitId, UnitType};
 use serde_json::{Value, json};
 
 use super::corpus::{Corpus, SYNTHETIC};
-use super::embedder;
 use crate::timing::{Durations, hundredths, ratio};
 
 #[derive(clap::Args)]
@@ -36,11 +34,10 @@ const DEPTH: usize = 50;
 /// The words of a window, and the least distance between the starts of two windows.
 const WINDOW: usize = 16;
 const STEP_MIN: usize = 4;
-const BATCH: usize = 256;
 
 pub(crate) fn run(args: &GraphBenchArgs, seed: u64) -> Result<Value> {
     eprintln!("graph --seed {seed}, {} chunks", args.chunks);
-    let embedder = embedder()?;
+    let embedder = Embedder::load(&Settings { threads: 2, ..Settings::default() })?;
     let (what, texts, vectors, queries) = if args.data.is_empty() {
         synthetic(args, seed, &embedder)?
     } else {
@@ -125,8 +122,8 @@ fn from_data_sets(args: &GraphBenchArgs, seed: u64, embedder: &Embedder) -> Resu
         questions.extend(read(folder, "queries.jsonl")?);
     }
     let texts = windows(&items, args.chunks);
-    let cache = Path::new(env!("CARGO_TARGET_TMPDIR")).join("bench-windows.db");
-    let vectors = embed_all(embedder, &cache, &texts)?;
+    eprintln!("embedding {} texts", texts.len());
+    let vectors = embedder.embed_documents(&texts)?;
     let mut rng = Rng::with_seed(seed);
     ensure!(!questions.is_empty(), "the sets have no questions");
     let queries = (0..args.queries)
@@ -155,38 +152,6 @@ fn windows(items: &[String], count: usize) -> Vec<String> {
         }
     }
     texts
-}
-
-fn embed_all(embedder: &Embedder, cache: &Path, texts: &[String]) -> Result<Vec<Embedding>> {
-    let cache = VectorCache::open(cache);
-    let label =
-        index::ModelLabel { name: embedder.model_name().to_owned(), dimensions: embedder.dimensions() };
-    let known = cache.get(&label, texts);
-    let missing: Vec<&str> = texts
-        .iter()
-        .zip(&known)
-        .filter(|(_, known)| known.is_none())
-        .map(|(text, _)| text.as_str())
-        .collect();
-    if !missing.is_empty() {
-        eprintln!("embedding {} texts", missing.len());
-    }
-    let next = AtomicUsize::new(0);
-    let batches: Vec<&[&str]> = missing.chunks(BATCH).collect();
-    std::thread::scope(|scope| {
-        let work = || -> Result<()> {
-            while let Some(batch) = batches.get(next.fetch_add(1, Ordering::SeqCst)) {
-                let embeddings: Vec<Embedding> =
-                    batch.iter().map(|text| Ok(embedder.embed_document(text)?)).collect::<Result<_>>()?;
-                cache.put(&label, batch.iter().copied().zip(&embeddings));
-            }
-            Ok(())
-        };
-        let threads: Vec<_> = (0..2).map(|_| scope.spawn(work)).collect();
-        let panicked = |_| anyhow::anyhow!("a thread panicked");
-        threads.into_iter().try_for_each(|thread| thread.join().map_err(panicked)?)
-    })?;
-    cache.get(&label, texts).into_iter().collect::<Option<Vec<_>>>().context("a vector is not in the cache")
 }
 
 /// A unit of one chunk.
