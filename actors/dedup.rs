@@ -174,17 +174,23 @@ fn is_about_something_else(candidate: &Candidate, unit: &Neighbor) -> bool {
 /// A reason with fewer words that a unit lacks is one that the unit gives in other words.
 const NEW_REASON_WORDS_MIN: usize = 3;
 
-/// Whether a candidate that says the same as a unit says why, with words that the unit does not have.
+/// Whether a candidate that says the same as a unit says why, with words that the unit does not have. A unit that has a
+/// reason keeps it: each session gives it in other words.
 fn gives_new_reason(candidate: &Candidate, unit: &Neighbor) -> bool {
-    let section =
-        candidate.body.split_once("## Why\n").map_or("", |(_, why)| why.split("\n## ").next().unwrap_or(why));
-    let because = |text: &'static str| {
-        let after = candidate.body.split_once(text).map_or("", |(_, reason)| reason);
+    if !words(&reason_in(&unit.text)).is_empty() {
+        return false;
+    }
+    let known = words(&unit.text_and_id());
+    words(&reason_in(&candidate.body)).difference(&known).count() >= NEW_REASON_WORDS_MIN
+}
+
+fn reason_in(text: &str) -> String {
+    let section = text.split_once("## Why\n").map_or("", |(_, why)| why.split("\n## ").next().unwrap_or(why));
+    let after = |word: &'static str| {
+        let after = text.split_once(word).map_or("", |(_, reason)| reason);
         after.split(['.', '\n']).next().unwrap_or_default()
     };
-    let reason = [section, because(" because "), because(" so that ")].join("\n");
-    let known = words(&unit.text_and_id());
-    words(&reason).difference(&known).count() >= NEW_REASON_WORDS_MIN
+    [section, after(" because "), after(" so that ")].join("\n")
 }
 
 /// The body without its quotes, if the title was cut for its length: the value that distinguishes two rules may
@@ -430,6 +436,9 @@ mod tests {
                 assert!(matches!(skip, Verdict::Skip { .. }), "{known_in:?}");
             }
             let known = unit(format!("{learned}, because {reason}."), KnownIn::Brain);
+            assert!(matches!(classify(&candidate, &[known]), Verdict::Skip { .. }));
+            let in_other_words = "nobody counts our sales by them, and an index page is written once";
+            let known = unit(format!("{learned}, because {in_other_words}."), KnownIn::Brain);
             assert!(matches!(classify(&candidate, &[known]), Verdict::Skip { .. }));
         }
         let again = with_body(learned.to_owned());
