@@ -492,6 +492,7 @@ pub(crate) fn push_merged_earlier(
     queue: &dyn Ledger,
     access: &RemoteAccess,
 ) -> Result<PushedEarlier, Failure> {
+    use RemoteFailure::{DefaultProtected, Denied, NotStored, Protected};
     let nothing = Ok(PushedEarlier::Nothing);
     let Some((_, _, body)) = queue.last_report(MERGED_REPORT)? else { return nothing };
     let Ok(commit) = body.parse::<CommitId>() else { return nothing };
@@ -505,8 +506,14 @@ pub(crate) fn push_merged_earlier(
     }
     match repository.push_merged(&session(access), commit, remote) {
         Ok(_) => Ok(PushedEarlier::Pushed),
-        Err(error @ git::Error::Remote { failure: RemoteFailure::DefaultProtected, .. }) => {
-            Ok(PushedEarlier::Refused(error.into()))
+        Err(
+            error @ git::Error::Remote {
+                failure: failure @ (DefaultProtected | Protected | Denied | NotStored),
+                ..
+            },
+        ) => {
+            let is_protected = failure == DefaultProtected;
+            Ok(PushedEarlier::Refused { why: error.into(), is_protected })
         }
         Err(error) => Err(error.into()),
     }
@@ -517,6 +524,9 @@ pub(crate) enum PushedEarlier {
     /// There was nothing to push.
     Nothing,
     Pushed,
-    /// The remote takes no pushes of its default branch.
-    Refused(Failure),
+    /// The remote takes no pushes of its default branch, or, if it is not protected, none from here or none now.
+    Refused {
+        why: Failure,
+        is_protected: bool,
+    },
 }

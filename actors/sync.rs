@@ -232,9 +232,9 @@ impl SyncRun<'_> {
                 synced.pushed = true;
                 Ok(())
             }
-            PushedEarlier::Refused(failure) => {
-                synced.is_refused = true;
-                Err(failure)
+            PushedEarlier::Refused { why, is_protected } => {
+                synced.is_refused = is_protected;
+                Err(why)
             }
         };
         synced.delivered_late = self.queue.redeliver()?;

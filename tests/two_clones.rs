@@ -272,6 +272,34 @@ fn without_pull_requests_each_machine_reviews_what_the_other_proposes() {
 }
 
 #[test]
+fn what_the_remote_cannot_store_stops_no_other_part_of_a_sync() {
+    let (bare, [first, second]) = two_clones_of_a_folder();
+    session(&first, "11111111-aaaa", "flywheel");
+    second.ok(["sync"]);
+    let away = bare.with_extension("away");
+    std::fs::rename(&bare, &away).unwrap();
+    second.ok(["review", "merge", "--all"]);
+    std::fs::rename(&away, &bare).unwrap();
+    session(&first, "33333333-cccc", "rust_pool");
+    git(&bare, &["config", "receive.maxInputSize", "1"]);
+
+    let synced = second.run(["sync", "--json"]);
+    let synced: Value = serde_json::from_slice(&synced.stdout).unwrap();
+    let remote = &synced["remote"];
+    assert_eq!((&remote["taken_over"], &remote["pushed"]), (&1.into(), &false.into()), "{synced}");
+    assert!(remote["trouble"].as_str().unwrap().contains("failed to store"), "{synced}");
+    assert_ne!(waiting_titles(&second), Vec::<String>::new());
+
+    git(&bare, &["config", "--unset", "receive.maxInputSize"]);
+    let synced = second.json(["sync", "--json"]);
+    assert_eq!(
+        (&synced["remote"]["pushed"], &synced["remote"]["trouble"]),
+        (&true.into(), &Value::Null),
+        "{synced}"
+    );
+}
+
+#[test]
 fn the_same_import_on_two_machines_is_delivered_by_both() {
     let (bare, machines) = two_clones_of_a_folder();
     for sandbox in &machines {
