@@ -249,6 +249,7 @@ fn only_listed_files_start_processes() {
         "src/index/build.rs",
         // For their tests alone.
         "actors/testing/",
+        "src/extract/claude_code/tests.rs",
         "src/index/tests.rs",
         "src/server/tests/",
     ];
