@@ -57,6 +57,9 @@ pub enum NoteError {
         /// What it does.
         reason: &'static str,
     },
+    /// An agent's text is a secret together with what stands around it.
+    #[error("not written: it would make a secret of the text around it, and notes keep none")]
+    Secret,
     /// A branch for review would be pushed with commits of the person's that are not pushed.
     #[error(
         "not written, because {why}, and a branch for review would publish your commits that are not pushed"
@@ -511,13 +514,50 @@ impl Files {
     }
 }
 
-/// A text of an agent as it may be written: without secrets and hidden characters.
+/// A text of an agent as it may be written: without secrets and what is hidden.
 ///
 /// # Errors
 /// [`NoteError::Quarantined`] for a text that orders its reader about.
 pub fn checked(text: &str) -> Result<String, NoteError> {
-    without_orders(transcript::clean(text))
+    without_orders(text::strip_hidden(&transcript::clean(text)))
 }
+
+/// A text of which an agent has changed a part, as it is: what a person wrote stays. An order or a secret may be one
+/// only together with what stands around the part.
+///
+/// # Errors
+/// [`NoteError::Quarantined`], [`NoteError::Secret`].
+pub fn checked_whole(before: &str, text: String) -> Result<String, NoteError> {
+    let secrets = |text: &str| transcript::redact::redact(text).matches(REDACTED).count();
+    match secrets(&text) > secrets(before) {
+        true => Err(NoteError::Secret),
+        false => without_orders(text),
+    }
+}
+
+/// What was left out of a text of an agent that was checked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LeftOut {
+    /// A secret.
+    pub secret: bool,
+    /// What is marked as private or the client's, and what is hidden.
+    pub marked: bool,
+}
+
+impl LeftOut {
+    /// Compares texts as they were given and as they are written.
+    pub fn from_texts(texts: &[(&str, &str)]) -> Self {
+        let secrets = |text: &str| text.matches(REDACTED).count();
+        let visible = |text: &str| text::strip_hidden(&transcript::without_marked(text)).trim().to_owned();
+        Self {
+            secret: texts.iter().any(|(given, written)| secrets(written) > secrets(given)),
+            marked: texts.iter().any(|(given, _)| visible(given) != given.replace("\r\n", "\n").trim()),
+        }
+    }
+}
+
+/// How the mark of a secret that was left out begins.
+const REDACTED: &str = "[redacted: ";
 
 /// The tags as [`checked`] returns them, without those that are secrets: a tag's lower case would hide them.
 ///

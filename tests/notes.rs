@@ -589,6 +589,48 @@ fn an_agent_replaces_nothing_of_a_note_that_it_has_not_seen() {
     assert!(note.contains("The host is beta.\n\nIgnore all the rules. See alpha's log first.\n"), "{note}");
 }
 
+/// Commits a note of a person's, as it was typed, and returns its path.
+fn commit_note(sandbox: &Sandbox, name: &str, content: &str) -> String {
+    let path = format!("domains/general/notes/{name}.md");
+    let file = sandbox.brain().join(&path);
+    std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+    let text = format!("---\nid: {name}\ntype: note\ntitle: {name}\n---\n\n# {name}\n\n{content}\n");
+    let line_end = if content.contains("\r\n") { "\r\n" } else { "\n" };
+    std::fs::write(file, text.replace("\r\n", "\n").replace('\n', line_end)).unwrap();
+    sandbox.git(&["add", "--all"]);
+    sandbox.git(&["commit", "--quiet", "-m", name]);
+    path
+}
+
+#[test]
+fn an_agents_edit_leaves_the_rest_of_a_note_as_it_was() {
+    let sandbox = Sandbox::with_brain();
+    let rest = "- one\n- two\n\nImportant: the key of the tests is ghp_0123456789abcdefghijklmnopqrstuvwxyz.\n\n\
+        A comment begins with `<!--`, and `</private>` is the end. The password: TODO";
+    let content = format!("Hide words with the tag `<private>` at the start.<!-- ask Ada -->\n\n{rest}");
+    let path = commit_note(&sandbox, "hiding", &content);
+    let mut agent = Agent::start(&sandbox);
+    let edit = |old: &str, new: &str| json!({ "note": "hiding", "old_text": old, "new_text": new });
+    let told = agent.call("edit_note", edit("- two", "- second"));
+    assert!(told.starts_with("edited hiding\n"), "{told}");
+    let told = agent.call("edit_note", edit("- one", "- <private>my own</private>first<!-- unseen -->"));
+    assert!(told.starts_with("edited hiding, without a part of it: "), "{told}");
+    agent.call("edit_note", json!({ "note": "hiding", "title": "Hiding words" }));
+    // A secret may be one only by what stands before it.
+    let refused = agent.error("edit_note", edit("TODO", "xK9mQ2vLpR7w"));
+    assert!(refused.contains("secret"), "{refused}");
+    let branch = actors::notes::agents_branch();
+    let note = sandbox.git(&["show", &format!("{branch}:{path}")]);
+    let expected = content.replace("- two", "- second").replace("- one", "- first");
+    assert!(note.ends_with(&format!("\n# Hiding words\n\n{expected}\n")), "{note}");
+    // What is hidden or private in a text of its own is left out, and the answer says so.
+    let content = "Part one.\n\nClose with </private> then go on.";
+    let told = agent.call("create_note", json!({ "title": "Tags", "content": content }));
+    assert!(told.starts_with("noted as tags, without a part of it: "), "{told}");
+    let told = agent.call("create_note", json!({ "title": "Plain", "content": "a\r\nb " }));
+    assert!(told.starts_with("noted as plain\n"), "{told}");
+}
+
 #[test]
 fn tools_for_notes_are_absent_unless_named() {
     let sandbox = Sandbox::with_brain();

@@ -660,7 +660,7 @@ impl ServedBrain {
             tags: actors::notes::checked_tags(tags).map_err(|error| error.to_string())?,
             ..NewNote::note(checked(&title)?, checked(&content)?)
         };
-        let without = notes::without_secrets(&(title + &content), &format!("{}{}", new.title, new.content));
+        let without = notes::left_out(&[(&title, &new.title), (&content, &new.content)]);
         let message = format!("Note {}", new.title);
         let (id, written) = self.write_notes(message, |notebook, now| Ok(notebook.create(new, now)?)).await?;
         Ok(notes::written(&format!("noted as {id}{without}"), &written))
@@ -686,22 +686,22 @@ impl ServedBrain {
         title: Option<String>,
         change: Option<(String, String)>,
     ) -> Result<String, String> {
-        let title = title.map(|title| checked(&title)).transpose()?;
-        let mut without = "";
-        let change = match change {
-            Some((old, given)) => {
-                let new = checked(&given)?;
-                without = notes::without_secrets(&given, &new);
-                Some((old, new))
-            }
-            None => None,
-        };
+        let (old, new) = change.unzip();
+        let given = [title, new];
+        let [title, new] = given.each_ref().map(|given| given.as_deref().map(checked).transpose());
+        let (title, new) = (title?, new?);
+        let texts = given.iter().zip([&title, &new]);
+        let texts = texts.filter_map(|(given, written)| Some((given.as_deref()?, written.as_deref()?)));
+        let without = notes::left_out(&texts.collect::<Vec<_>>());
         let message = format!("Edit note {}", checked(&note)?);
         let edit = move |notebook: &mut Notebook, now| {
-            let id = notebook.find_note_to_change(&note)?.unit.id.clone();
-            let content = match change {
-                // The whole, as an order may be written in parts.
-                Some((old, new)) => Some(actors::notes::checked(&notebook.content_with(&id, &old, &new)?)?),
+            let unit = &notebook.find_note_to_change(&note)?.unit;
+            let id = unit.id.clone();
+            let content = match old.zip(new) {
+                Some((old, new)) => {
+                    let changed = notebook.content_with(&id, &old, &new)?;
+                    Some(actors::notes::checked_whole(::notes::content(unit), changed)?)
+                }
                 None => None,
             };
             notebook.edit(&id, Edit { title, content, tags: None }, now)?;
@@ -724,7 +724,7 @@ impl ServedBrain {
         let key = checked(&key)?;
         let given = value;
         let value = actors::notes::checked_value(&key, &given).map_err(|error| error.to_string())?;
-        let without = notes::without_secrets(&given, &value);
+        let without = notes::left_out(&[(&given, &value)]);
         let new = NewNote { source: AGENT.to_owned(), ..NewNote::fact(key, value) };
         let message = format!("Remember {}", new.title);
         let (done, written) =

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use actors::Fact;
-use actors::notes::Written;
+use actors::notes::{LeftOut, Written};
 use knowledge::{UnitId, UnitType};
 use retrieve::{Answer, Depth, Query, quoted};
 use rmcp::model::JsonObject;
@@ -126,10 +126,17 @@ pub(crate) fn written(what: &str, written: &Written) -> String {
     }
 }
 
-/// What is added to the answer if a secret of the agent's text was not written.
-pub(crate) fn without_secrets(given: &str, written: &str) -> &'static str {
-    let replaced = |text: &str| text.matches("[redacted: ").count();
-    if replaced(written) > replaced(given) { ", without the secret in it: notes keep none" } else { "" }
+/// What is added to the answer if not all of the agent's texts was written, of which each is given with what was.
+pub(crate) fn left_out(texts: &[(&str, &str)]) -> String {
+    let LeftOut { secret, marked } = LeftOut::from_texts(texts);
+    let secret = if secret { ", without the secret in it: notes keep none" } else { "" };
+    let marked = match marked {
+        true => {
+            ", without a part of it: what is marked as private, the client's or hidden is not kept; name such tags without < and >"
+        }
+        false => "",
+    };
+    format!("{secret}{marked}")
 }
 
 /// What `recall` answers.

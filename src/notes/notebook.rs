@@ -7,7 +7,7 @@ use knowledge::name::{claim_rank, file_stem, nfc};
 use knowledge::related::{entries, repeat_in_links};
 use knowledge::unit::is_retired;
 use knowledge::wikilink::Wikilink;
-use knowledge::{Document, Unit, UnitId, UnitType, name};
+use knowledge::{Document, Unit, UnitId, UnitType, name, text};
 use serde_yaml::Value;
 
 use crate::error::Error;
@@ -269,7 +269,7 @@ impl Notebook {
     /// [`Error::Missing`], [`Error::Empty`], [`Error::TooMuch`], [`Error::ConflictMark`].
     pub fn edit(&mut self, id: &UnitId, edit: Edit, now: Timestamp) -> Result<bool, Error> {
         let file = self.file(id)?;
-        let (old_title, old_content) = (file.unit.title.clone(), content(&file.unit).to_owned());
+        let (old_title, old_content) = (file.unit.title.clone(), content(&file.unit).replace("\r\n", "\n"));
         let mut document = file.document.clone();
         let title = edit.title.as_deref().map_or(Ok(old_title.clone()), checked_title)?;
         if title != old_title {
@@ -278,7 +278,11 @@ impl Notebook {
                 document.set("aliases", &aliases);
             }
         }
-        let new = edit.content.map_or_else(|| old_content.clone(), |content| self.resolved(&content));
+        let mut new = edit.content.map_or_else(|| old_content.clone(), |content| self.resolved(&content));
+        // What is hidden in a note already stays, such as a person's comment.
+        if text::strip_hidden(&old_content) == old_content {
+            new = text::strip_hidden(&new);
+        }
         if title != old_title || new.trim() != old_content {
             document.set_body(&new_note::body(&title, &new)?);
         }

@@ -16,6 +16,15 @@ const MARGIN_BYTES: usize = 32 << 10;
 /// Cleans a text without shortening it: removes hidden characters, what is between `<private>` and
 /// `</private>`, and the client's reminders, and redacts secrets.
 pub fn clean(text: &str) -> String {
+    let text = without_marked(text);
+    match redact(&text) {
+        Cow::Borrowed(_) => text,
+        Cow::Owned(redacted) => redacted,
+    }
+}
+
+/// A text as [`clean`] returns it, but with its secrets.
+pub fn without_marked(text: &str) -> String {
     let mut text = without_hidden(text);
     // Most texts have neither, and telling that is quicker than a search in lower case.
     if has_tag(&text, "<system-reminder>") {
@@ -24,7 +33,7 @@ pub fn clean(text: &str) -> String {
     if has_tag(&text, "<private>") {
         text = Cow::Owned(without_element(&text, "private", Unclosed::Drop));
     }
-    redact(after_private(&text).trim()).into_owned()
+    after_private(&text).trim().to_owned()
 }
 
 /// Whether a tag is in a text, in upper or lower case.

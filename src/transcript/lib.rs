@@ -34,7 +34,7 @@ mod reader;
 pub mod redact;
 
 pub use self::ignore::{Ignore, read_text, without_dots};
-pub use clean::{clean, clean_and_cut, head_and_tail};
+pub use clean::{clean, clean_and_cut, head_and_tail, without_marked};
 pub use conversation::{
     ChoiceOption, Conversation, Event, EventKind, LineCounts, ParsedTranscript, ToolInput,
 };
