@@ -419,8 +419,10 @@ fn what_is_put_off_leaves_the_list_and_not_the_branch() {
 /// Commits a text of a unit on a branch of its own that begins at `main`.
 fn propose_edit(sandbox: &Sandbox, branch: &str, path: &str, text: &str) {
     sandbox.git(&["switch", "-q", "-c", branch, "main"]);
+    fs::create_dir_all(sandbox.brain().join(path).parent().unwrap()).unwrap();
     fs::write(sandbox.brain().join(path), text).unwrap();
-    sandbox.git(&["commit", "-qam", "edit"]);
+    sandbox.git(&["add", path]);
+    sandbox.git(&["commit", "-qm", "edit"]);
     sandbox.git(&["switch", "-q", "main"]);
 }
 
@@ -488,6 +490,38 @@ fn two_branches_complete_one_unit_and_a_conflict_is_left_to_edit() {
     assert!(error.contains("nugget review reject four/pools leaves your main branch as it is"), "{error}");
     sandbox.ok(["review", "reject", "pools"]);
     assert_eq!((branches(&sandbox.brain()), units(&sandbox.brain())), (String::new(), Vec::new()));
+}
+
+#[test]
+fn a_conflict_within_code_is_not_merged_by_an_edit_beside_it() {
+    let mut sandbox = Sandbox::with_brain();
+    let path = "domains/coding/patterns/pools.md";
+    let unit = |command: &str| {
+        format!(
+            "---\nid: pools\ntype: pattern\ntitle: Pools\n---\n\n# Pools\n\nA title\n=======\n\n```sh\n{command}\n```\n\nEnd.\n"
+        )
+    };
+    let main = |sandbox: &Sandbox| sandbox.git(&["show", &format!("main:{path}")]);
+    fs::create_dir_all(sandbox.brain().join("domains/coding/patterns")).unwrap();
+    fs::write(sandbox.brain().join(path), unit("run --size 1")).unwrap();
+    sandbox.git(&["add", "."]);
+    sandbox.git(&["commit", "-qm", "unit"]);
+    propose_edit(&sandbox, "nugget/one", path, &unit("run --size 2"));
+    fs::write(sandbox.brain().join(path), unit("run --size 3")).unwrap();
+    sandbox.git(&["commit", "-qam", "by hand"]);
+    for left in ["s/x/x/", "/^<<<<<<</d;/^>>>>>>>/d"] {
+        let mut command = sandbox.command();
+        command.env("EDITOR", format!("sed -i -e 's/End/The end/;{left}'"));
+        let output = command.args(["review", "edit", "1"]).output().unwrap();
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert!(error.contains("still has conflict markers"), "{left}: {error}");
+        fs::remove_file(error.split("kept in ").nth(1).unwrap().trim()).unwrap();
+    }
+    assert_eq!(main(&sandbox), unit("run --size 3"));
+    let resolve = "sed -i -e '/^<<<<<<< main/,/^=======/d' -e '/^>>>>>>>/d'";
+    sandbox.variables.push(("EDITOR".into(), resolve.into()));
+    sandbox.ok(["review", "edit", "1"]);
+    assert_eq!(main(&sandbox), unit("run --size 2"));
 }
 
 #[test]

@@ -12,6 +12,8 @@ use transcript::redact::redact;
 use crate::error::{CliError, USAGE};
 use crate::note_change::without_secrets;
 
+/// Why a text is refused in which a conflict is left.
+const CONFLICT_PROBLEM: &str = "the text still has conflict markers";
 /// What a shell ends with if there is no such command, or it may not be run.
 const COMMAND_NOT_FOUND: i32 = 127;
 const COMMAND_NOT_EXECUTABLE: i32 = 126;
@@ -148,11 +150,22 @@ fn redacted_problem(text: &str, before: &str, path: &str) -> Option<String> {
     })
 }
 
+/// Why an edited text cannot be merged that has kept a line of a conflict, also within code: one that the text that was
+/// `proposed` did not have before git `combined` it with the main branch's.
+pub(crate) fn conflict_problem(proposed: &str, combined: &str, edited: &str) -> Option<String> {
+    let is_kept = git::CONFLICT_LINES.iter().any(|mark| {
+        let [own, given, kept] =
+            [proposed, combined, edited].map(|text| text.lines().filter(|line| line == mark).count());
+        given > own && kept > own
+    });
+    is_kept.then(|| CONFLICT_PROBLEM.to_owned())
+}
+
 /// Why a text cannot replace another one in the file of a brain at this path.
 fn unit_problem(text: &str, before: &str, path: &str) -> Option<String> {
     let has_front_matter = |text: &str| text.trim_start_matches('\u{feff}').starts_with("---");
     if knowledge::text::conflict_line(text).is_some() {
-        return Some("the text still has conflict markers".to_owned());
+        return Some(CONFLICT_PROBLEM.to_owned());
     }
     if text.len() as u64 > git::BLOB_BYTES_MAX {
         let limit = git::BLOB_BYTES_MAX / 1024;

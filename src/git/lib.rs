@@ -80,7 +80,7 @@ pub use fetch_push::{Fetched, Pushed};
 pub use gix::url::Scheme;
 pub use lag::Lag;
 pub use lock::Lock;
-pub use merge::{BranchFile, Changes, Merge, MergedText, PreparedMerge};
+pub use merge::{BranchFile, CONFLICT_LINES, Changes, Merge, MergedText, PreparedMerge};
 pub use overlay::{Blob, Overlay};
 pub use propose::{Outcome, Proposal, Proposed};
 pub use remote_failure::RemoteFailure;

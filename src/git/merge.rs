@@ -23,6 +23,9 @@ const DEADLINE: Duration = Duration::from_secs(20);
 /// time and a killed process leaves them behind.
 const MERGE_FILES: [&str; 3] = ["nugget-merge-ours.tmp", "nugget-merge-base.tmp", "nugget-merge-theirs.tmp"];
 
+/// The lines between which [`Repository::merge_text`] puts both texts of a conflict.
+pub const CONFLICT_LINES: [&str; 3] = ["<<<<<<< main", "=======", ">>>>>>> proposed"];
+
 /// A commit that brings files of a branch onto a base of the caller's choice.
 #[derive(Clone, Debug)]
 pub struct Merge<'a> {

@@ -286,7 +286,9 @@ impl Review {
     /// to a merge; of a conflict it ends in an error, as it is still there.
     fn edited(&self, item: &Item) -> Result<Option<String>, CliError> {
         let text = self.inbox.text_to_edit(item)?;
-        let edited = editor::edit_unit(&text, &item.path, "nothing was merged", |_| None)?;
+        let edited = editor::edit_unit(&text, &item.path, "nothing was merged", |edited| {
+            editor::conflict_problem(&item.text, &text, edited)
+        })?;
         match edited == text {
             true if item.has_conflict => {
                 Err(CliError::new("the text was not changed, so nothing was merged")

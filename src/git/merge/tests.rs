@@ -179,7 +179,8 @@ fn texts_merge_line_by_line_or_show_their_conflict() {
         panic!("it merges");
     };
     let text = String::from_utf8(text).unwrap();
-    assert!(text.contains("<<<<<<< main\nours\n=======\ntheirs\n>>>>>>> proposed\n"), "{text}");
+    let [begin, middle, end] = CONFLICT_LINES;
+    assert_eq!(text, format!("a\nb\n{begin}\nours\n{middle}\ntheirs\n{end}\nd\ne\n"));
     assert!(!MERGE_FILES.iter().any(|name| root.join(".git").join(name).exists()));
 }
 
