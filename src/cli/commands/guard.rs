@@ -314,17 +314,30 @@ impl Quote<'_> {
     }
 }
 
-/// The description before the text, in which it is not repeated.
+/// The description before the text, in which it is not repeated as a sentence; the text alone if it says that in another
+/// sentence.
 fn describe(description: &str, text: &str) -> String {
-    let said = description.trim().trim_end_matches('.');
-    let text = one_line(text, usize::MAX);
-    match text.split_once(said).filter(|_| !said.is_empty()) {
-        Some((before, after)) => {
-            let after = after.strip_prefix('.').unwrap_or(after).trim_start();
-            format!("{said}. {before}{after}")
-        }
-        None => format!("{description} {text}"),
+    const ENDS: [char; 3] = ['.', '!', '?'];
+    let (description, text) = (description.trim(), one_line(text, usize::MAX));
+    let said = description.trim_end_matches(ENDS);
+    if said.is_empty() {
+        return text;
     }
+    for (at, _) in text.match_indices(said) {
+        let (before, after) = text.split_at(at);
+        let rest = after[said.len()..].trim_start_matches(ENDS);
+        let sentence = &after[..after.len() - rest.len()];
+        // A small letter may follow an abbreviation.
+        let begins = before.is_empty()
+            || before.strip_suffix(' ').is_some_and(|before| before.ends_with(ENDS))
+                && !said.starts_with(char::is_lowercase);
+        let ends = rest.is_empty() || rest.starts_with(' ') && sentence.len() > said.len();
+        if begins && ends {
+            let end = if sentence.len() > said.len() { "" } else { "." };
+            return format!("{sentence}{end} {before}{}", rest.trim_start()).trim_end().to_owned();
+        }
+    }
+    if text.contains(said) { text } else { format!("{description} {text}") }
 }
 
 /// The section of a unit's text that says what to do, if it has one, else all of it; without the marks of headings.
@@ -378,12 +391,32 @@ mod tests {
     #[test]
     fn a_description_is_told_once() {
         let why = "Otherwise they block all writes.";
-        assert_eq!(describe(why, "Otherwise they block\nall writes."), format!("{why} "));
+        assert_eq!(describe(why, "Otherwise they block\nall writes."), why);
         assert_eq!(
             describe(why, "Run it. Otherwise they block all writes. So."),
             format!("{why} Run it. So.")
         );
-        assert_eq!(describe("", "Run it."), " Run it.");
+        assert_eq!(
+            describe(why, "Otherwise they block all writes! So."),
+            "Otherwise they block all writes! So."
+        );
+        assert_eq!(describe(why, "Run it."), format!("{why} Run it."));
+        assert_eq!(describe("", "Run it."), "Run it.");
+    }
+
+    #[test]
+    fn a_description_amid_a_sentence_stays_there() {
+        for (description, text) in [
+            ("commit secrets", "Never commit secrets to settings.py. Use the vault."),
+            ("Bound the pool", "Bound the pools to five. So."),
+            ("Bound the pool.", "Bound the pool.py file. So."),
+            ("use the vault", "Never, e.g. use the vault. So."),
+            ("Use the vault.", "Do not (!) Use the vault, ever."),
+        ] {
+            assert_eq!(describe(description, text), text, "{description}");
+        }
+        let twice = "Never bound the pool. Bound the pool. So.";
+        assert_eq!(describe("Bound the pool", twice), "Bound the pool. Never bound the pool. So.");
     }
 
     #[test]
