@@ -1,5 +1,7 @@
 //! Renders what waits for review, and what was done, as text for a terminal.
 
+use std::time::Duration;
+
 use actors::review::{Action, Item, NotMerged, Reviewed};
 use jiff::Timestamp;
 use knowledge::unit::is_hidden;
@@ -19,6 +21,8 @@ const EVIDENCE_MAX: usize = 6;
 const EXCERPT_CHARS_MAX: usize = 600;
 /// How many unchanged lines are shown around a changed one.
 const CONTEXT_LINES: usize = 2;
+/// How long the fewest lines that differ are searched for, which takes quadratic time; what is left then counts as changed.
+const DIFF_TIME_MAX: Duration = Duration::from_millis(200);
 
 /// What an item does, in a word for JSON.
 pub(super) fn action_word(action: Action) -> &'static str {
@@ -251,7 +255,7 @@ fn front_matter(unit: &Unit) -> Vec<String> {
 /// The lines that differ, with some around them, as in a patch.
 fn changes(before: &str, after: &str, width: usize) -> Vec<Line> {
     let (before, after) = (safe(before), safe(after));
-    let diff = TextDiff::from_lines(before.as_str(), after.as_str());
+    let diff = TextDiff::configure().timeout(DIFF_TIME_MAX).diff_lines(before.as_str(), after.as_str());
     let mut lines = Vec::new();
     for group in diff.grouped_ops(CONTEXT_LINES) {
         if !lines.is_empty() {
@@ -412,6 +416,14 @@ fn wrap_indented(row: &str, width: usize) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_change_of_many_lines_is_shown_whole() {
+        let text = |word: &str| (0..20_000).map(|at| format!("{word} {at}\n")).collect::<String>();
+        let (before, after) = (text("before"), text("after"));
+        let shown = changes(&before, &after, 80);
+        assert_eq!(shown.len(), 40_000);
+    }
 
     #[test]
     fn a_line_of_markdown_breaks_below_its_text() {

@@ -251,6 +251,8 @@ struct Page {
     message: String,
     /// Of the item with this id.
     evidence: Option<(String, Vec<EvidenceLine>)>,
+    /// The lines of the item with this id, for this width.
+    unit: Option<(String, usize, Vec<Line>)>,
 }
 
 impl Page {
@@ -265,6 +267,7 @@ impl Page {
             mode: Mode::Browse,
             message: String::new(),
             evidence: None,
+            unit: None,
         }
     }
 
@@ -272,6 +275,7 @@ impl Page {
         let Some(item) = self.items.get(self.selected) else { return Ok(()) };
         if self.evidence.as_ref().is_none_or(|(id, _)| *id != item.id) {
             self.evidence = Some((item.id.clone(), review.inbox.evidence(item)?));
+            self.unit = None;
         }
         Ok(())
     }
@@ -280,6 +284,7 @@ impl Page {
     fn reload(&mut self, review: &Review) -> Result<(), CliError> {
         let before = self.items.get(self.selected).map(|item| item.id.clone());
         self.items = review.items(false)?;
+        self.unit = None;
         let is_there = before.and_then(|id| self.items.iter().position(|item| item.id == id));
         if is_there.is_none() {
             self.scroll = 0;
@@ -397,7 +402,9 @@ impl Page {
         let Some(item) = self.items.get(self.selected) else { return lines };
         let evidence = self.evidence.as_ref().filter(|(id, _)| *id == item.id);
         let evidence = evidence.map_or(&[][..], |(_, lines)| lines);
-        let unit = render::unit(item, evidence, width, self.now);
+        let rendered = self.unit.take().filter(|(id, at, _)| *id == item.id && *at == width);
+        let render = || (item.id.clone(), width, render::unit(item, evidence, width, self.now));
+        let (.., unit) = self.unit.insert(rendered.unwrap_or_else(render));
         (self.page_height, self.length) = (room, unit.len());
         self.scroll = self.scroll.min(unit.len().saturating_sub(room));
         let left = unit.len().saturating_sub(self.scroll + room);
@@ -406,7 +413,7 @@ impl Page {
         let rule = "─".repeat(width.saturating_sub(output::width(&more) + 2));
         lines.push(Line::from(Part::styled(fit(&format!("──{more}{rule}"), width), DIM)));
         let shown = unit.len().saturating_sub(self.scroll).min(room);
-        lines.extend(unit.into_iter().skip(self.scroll).take(room));
+        lines.extend(unit.iter().skip(self.scroll).take(room).cloned());
         lines.extend(std::iter::repeat_n(Line::default(), room - shown));
         lines.extend(foot);
         lines
@@ -552,6 +559,19 @@ mod tests {
         assert!(text(&mut page, 80, 24).iter().any(|row| row.starts_with("why? not s")));
         assert_eq!(page.press(Key::Enter), Some(Act::Reject("not s".into())));
         assert_eq!(page.press(Key::Char('q')), Some(Act::Quit));
+    }
+
+    #[test]
+    fn a_unit_is_rendered_once_for_each_width() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut page = page(folder.path());
+        let before = text(&mut page, 80, 24);
+        page.items[0].text = "Another text.".to_owned();
+        assert_eq!(text(&mut page, 80, 24), before);
+        assert!(text(&mut page, 79, 24).contains(&"Another text.".to_owned()));
+        page.press(Key::Down);
+        page.press(Key::Up);
+        assert_eq!(text(&mut page, 79, 24).len(), 24);
     }
 
     #[test]
