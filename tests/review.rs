@@ -916,6 +916,26 @@ fn waiting(sandbox: &Sandbox) -> usize {
 }
 
 #[test]
+fn the_screen_tells_at_its_end_what_was_done_a_line_each() {
+    let mut sandbox = Sandbox::with_brain();
+    sandbox.capture(&fixture("transcripts/synthetic/flywheel.jsonl"));
+    sandbox.variables.push(("EDITOR".into(), "true".into()));
+    let mut command = sandbox.command();
+    command.arg("review");
+    let mut screen = InTerminal::start(command, 80, 24);
+    wait_until("the inbox is shown", || screen.text().contains("q quit"));
+    screen.press("e");
+    wait_until("it is told", || screen.text().contains("nothing was changed"));
+    screen.press("l");
+    wait_until("the first unit is put off", || waiting(&sandbox) == 2);
+    screen.press("q");
+    let shown = screen.end();
+    let after = shown.text.rsplit("\u{1b}[?1049l").next().unwrap();
+    let told = "nothing was changed, so nothing was merged\nput off until tomorrow: ";
+    assert!(after.replace("\r\n", "\n").contains(told), "{after}");
+}
+
+#[test]
 fn the_screen_merges_rejects_and_puts_off_by_keys() {
     let sandbox = Sandbox::with_brain();
     sandbox.capture(&fixture("transcripts/synthetic/flywheel.jsonl"));

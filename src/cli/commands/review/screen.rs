@@ -361,7 +361,7 @@ impl Page {
             }
             Act::Edit => {
                 let Some(edited) = review.edited(&item)? else {
-                    return Ok("nothing was changed, so nothing was merged".to_owned());
+                    return Ok("nothing was changed, so nothing was merged\n".to_owned());
                 };
                 (render::MERGED, review.merge_edited(item, edited, now)?)
             }
