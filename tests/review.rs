@@ -120,6 +120,24 @@ fn a_number_stands_for_what_it_was_printed_for() {
 }
 
 #[test]
+fn digits_that_are_no_number_of_the_list_are_a_name() {
+    let sandbox = Sandbox::with_brain();
+    let text = "---\nid: '404'\ntype: bug\ntitle: Not found\n---\n\n# Not found\n\nA page.\n";
+    propose_edit(&sandbox, "nugget/session-20261116-170405-77777777", "domains/coding/bugs/404.md", text);
+    for has_list in [false, true] {
+        if has_list {
+            sandbox.ok(["review"]);
+        }
+        for name in ["404", "4", "77777777", "777", "1"] {
+            let shown = sandbox.ok(["review", "show", name]);
+            assert!(shown.starts_with("Not found\n"), "{name}: {shown}");
+        }
+        let error = fails(&sandbox, 3, &["review", "show", "2"]);
+        assert!(error.contains("no number 2"), "{error}");
+    }
+}
+
+#[test]
 fn parts_are_merged_by_commits_of_nuggets_and_the_branch_goes() {
     let sandbox = with_inbox();
     fs::write(sandbox.brain().join("draft.md"), "mine\n").unwrap();

@@ -80,8 +80,9 @@ impl Review {
 
     /// The item that a person means.
     pub(super) fn find(&self, name: &str, items: &[Item]) -> Result<Item, CliError> {
-        if let Ok(number) = name.parse::<usize>() {
-            return self.find_number(number, items);
+        let number = name.parse::<usize>().ok();
+        if let Some(found) = number.map(|number| self.find_number(number, items)).transpose()?.flatten() {
+            return Ok(found);
         }
         let matches =
             |is_match: &dyn Fn(&Item) -> bool| items.iter().filter(|item| is_match(item)).collect::<Vec<_>>();
@@ -104,34 +105,36 @@ impl Review {
                 }
             }
         }
+        let missing = |what: String, hint: String| CliError::new(what).code(MISSING).hint(hint);
+        if let Some(number) = number {
+            return Err(missing(format!("the list has no number {number}"), waiting_hint(items)));
+        }
         // Several branches may change one unit.
         let units: BTreeSet<&str> = items.iter().map(|item| item.unit_id()).collect();
         let near = nearest(units.into_iter(), name);
         let hint =
             if near.is_empty() { waiting_hint(items) } else { format!("did you mean {}?", listed(&near)) };
-        Err(CliError::new(format!("nothing that waits is named {name:?}")).code(MISSING).hint(hint))
+        Err(missing(format!("nothing that waits is named {name:?}"), hint))
     }
 
-    /// The item with a number of the list that was printed last or, if none was, of the present one.
-    fn find_number(&self, number: usize, items: &[Item]) -> Result<Item, CliError> {
-        let missing = |what: String| CliError::new(what).code(MISSING).hint(waiting_hint(items));
-        let at = number.checked_sub(1);
+    /// The item with a number of the list that was printed last or, if none was, of the present one; `None` if there is no
+    /// such number.
+    fn find_number(&self, number: usize, items: &[Item]) -> Result<Option<Item>, CliError> {
+        let Some(at) = number.checked_sub(1) else { return Ok(None) };
         let listed: Option<Vec<(String, String, String)>> =
             self.queue.last_report(LIST_REPORT)?.and_then(|(_, _, body)| serde_json::from_str(&body).ok());
         let Some(listed) = listed else {
-            let mut current = items.iter().filter(|item| item.later.is_none());
-            let found = at.and_then(|at| current.nth(at));
-            return found.cloned().ok_or_else(|| missing(format!("there is no number {number}")));
+            return Ok(items.iter().filter(|item| item.later.is_none()).nth(at).cloned());
         };
-        let Some((branch, path, commit)) = at.and_then(|at| listed.get(at)) else {
-            return Err(missing(format!("the last list has no number {number}")));
-        };
+        let Some((branch, path, commit)) = listed.get(at) else { return Ok(None) };
         let found = items.iter().find(|item| (&item.branch, &item.path) == (branch, path));
         match found {
-            Some(item) if item.commit.to_string() == *commit => Ok(item.clone()),
+            Some(item) if item.commit.to_string() == *commit => Ok(Some(item.clone())),
             Some(item) => Err(CliError::new(format!("number {number} has changed since it was listed"))
                 .hint(format!("read it again: nugget review show {}", item.id))),
-            None => Err(missing(format!("number {number} of the last list is decided already"))),
+            None => Err(CliError::new(format!("number {number} of the last list is decided already"))
+                .code(MISSING)
+                .hint(waiting_hint(items))),
         }
     }
 }
