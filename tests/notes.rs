@@ -11,6 +11,7 @@ use crate::delivery::{SLUG, brain_at};
 use crate::mcp::Client;
 use crate::support::github_api::{GithubApi, Merge};
 use crate::support::openai_api::{OpenAiApi, Reply};
+use crate::support::terminal::InTerminal;
 use crate::support::{Sandbox, git, wait_until, write_script};
 
 const TOOLS: &str = "get_relevant_context,create_note,add_link,edit_note,search_notes,remember,recall,forget";
@@ -250,6 +251,29 @@ fn a_text_that_was_typed_is_kept_if_it_cannot_be_written() {
     assert_eq!(std::fs::read_to_string(kept).unwrap(), "first\ntyped\n");
     std::fs::remove_file(kept).unwrap();
     assert_eq!(sandbox.json(["note", "show", "alpha", "--json"])["content"], "of another");
+}
+
+#[test]
+fn the_heading_in_the_editor_is_the_title_of_a_new_note() {
+    let sandbox = Sandbox::with_brain();
+    for (edit, title, content) in [
+        ("$a Bound them.", "Pools", "Bound them."),
+        ("s/Pools/Pools in production/;$a Bound them.", "Pools in production", "Bound them."),
+        ("1c Bound them.", "Pools", "Bound them."),
+        ("1c ## When\\nAlways.", "Pools", "## When\nAlways."),
+    ] {
+        let mut command = sandbox.command();
+        command.args(["note", "add", "Pools"]).env("EDITOR", format!("sed -i '{edit}'"));
+        let shown = InTerminal::start(command, 80, 24).end();
+        assert!(
+            shown.status.success() && shown.text.contains(&format!("noted: {title} (")),
+            "{}",
+            shown.text
+        );
+        let id = shown.text.split(['(', ')']).nth(1).unwrap().to_owned();
+        let note = sandbox.json(["note", "show", &id, "--json"]);
+        assert_eq!((&note["title"], &note["content"]), (&json!(title), &json!(content)), "{edit}");
+    }
 }
 
 #[test]

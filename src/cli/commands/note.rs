@@ -241,16 +241,15 @@ impl AddArgs {
     fn run(self, context: &Context) -> Result<(), CliError> {
         let scope = scope_of(self.path.as_deref(), self.here)?;
         let mut is_typed = false;
-        let content = match self.content {
-            Some(content) => content,
+        let (title, content) = match self.content {
+            Some(content) => (self.title, content),
             None if std::io::stdin().is_terminal() => {
                 is_typed = true;
-                let template = format!("# {}\n\n", self.title);
+                let template = format!("# {}\n\n", knowledge::text::one_line(&self.title, usize::MAX));
                 let edited = editor::edit(&template, ".md", "nothing was written", |_| None)?;
-                let below = edited.strip_prefix(template.trim_end()).unwrap_or(&edited);
-                below.trim().to_owned()
+                typed(self.title, &edited)
             }
-            None => read_input()?,
+            None => (self.title, read_input()?),
         };
         let new = NewNote {
             tags: tags_without_secrets(self.tags),
@@ -258,7 +257,7 @@ impl AddArgs {
             category: self.kind.map(|kind| without_secrets(&kind, "kind")),
             stability: self.stability,
             scope,
-            ..NewNote::note(without_secrets(&self.title, "title"), without_secrets(&content, "text"))
+            ..NewNote::note(without_secrets(&title, "title"), without_secrets(&content, "text"))
         };
         let message = format!("Note {}", new.title);
         let text = new.content.clone();
@@ -273,9 +272,19 @@ impl AddArgs {
             false => error,
         })?;
         remarks.iter().for_each(|remark| output::note(&format!("note: {}", safe(remark))));
-        let title = knowledge::text::one_line(&self.title, TITLE_CHARS_SHOWN);
+        let title = knowledge::text::one_line(&title, TITLE_CHARS_SHOWN);
         let said = format!("noted: {} ({})", safe(&title), id);
         print_written(&said, &written, json!({ "id": id, "path": path }), self.json)
+    }
+}
+
+/// The title and the content of a new note as a person has typed them: another heading is another title.
+fn typed(title: String, edited: &str) -> (String, String) {
+    let edited = edited.trim();
+    let (heading, below) = edited.split_once('\n').unwrap_or((edited, ""));
+    match heading.strip_prefix("# ").map(str::trim) {
+        Some(heading) => (heading.to_owned(), below.trim().to_owned()),
+        None => (title, edited.to_owned()),
     }
 }
 
