@@ -139,6 +139,25 @@ fn a_removal_waits_for_review_and_is_merged() {
 }
 
 #[test]
+fn the_removal_of_one_of_two_files_leaves_what_relates_to_their_id() {
+    let sandbox = with_units("true");
+    let (unit, copy) =
+        ("domains/coding/bugs/unsynchronised-map-access-in-go.md", "domains/coding/bugs/copy.md");
+    fs::copy(sandbox.brain().join(unit), sandbox.brain().join(copy)).unwrap();
+    sandbox.git(&["add", "."]);
+    sandbox.git(&["commit", "-qm", "copy"]);
+    let told = |arguments: &[&str]| {
+        let output = sandbox.run(arguments);
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stderr).unwrap()
+    };
+    for path in [copy, unit] {
+        assert_eq!(told(&["rm", path]), "", "{path}");
+    }
+    assert!(told(&["rm", copy, unit]).contains("with a relation"));
+}
+
+#[test]
 fn a_whole_removal_is_known_as_merged_by_hand_too() {
     let sandbox = with_units("true");
     let branch = sandbox.json(["rm", UNIT, "--json"])["branch"].as_str().unwrap().to_owned();

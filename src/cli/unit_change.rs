@@ -1,11 +1,13 @@
 //! A person's change to merged units: proposed on a branch, and reviewed like everything else.
 
+use std::collections::HashSet;
+
 use actors::BrainView;
 use actors::review::EDIT_BRANCH_PREFIX;
 use brain::{Brain, Config, Files as _, StatePaths};
 use git::{CommitId, NewFile, Repository};
 use jiff::Timestamp;
-use knowledge::{Unit, text};
+use knowledge::{Unit, UnitId, text};
 use serde_json::json;
 
 use crate::error::{CliError, USAGE};
@@ -77,12 +79,16 @@ impl MergedUnits {
         Ok(local.map(|local| self.repository.read_at(local, path)).transpose()?.flatten().is_some())
     }
 
-    /// The ids of the units that have a relation to one of these.
-    pub(crate) fn related_to(&self, units: &[MergedUnit]) -> Vec<&str> {
-        let is_among = |id: &str| units.iter().any(|unit| unit.unit.id.as_str() == id);
-        let others = self.files.units.iter().map(|(_, unit)| unit).filter(|unit| !is_among(unit.id.as_str()));
+    /// The ids of the units that have a relation to one of these and, without these files, to none.
+    pub(crate) fn related_to(&self, removed: &[MergedUnit]) -> Vec<&str> {
+        let stays = |path: &str| removed.iter().all(|removed| removed.path != path);
+        let others = self.files.units.iter().chain(&self.files.copies).filter(|(path, _)| stays(path));
+        let kept: HashSet<&UnitId> = others.map(|(_, unit)| &unit.id).collect();
+        let gone = removed.iter().map(|removed| &removed.unit.id).filter(|id| !kept.contains(id));
+        let gone: HashSet<&UnitId> = gone.collect();
+        let others = self.files.units.iter().map(|(_, unit)| unit).filter(|unit| !gone.contains(&unit.id));
         others
-            .filter(|unit| unit.related.iter().any(|related| is_among(related.id.as_str())))
+            .filter(|unit| unit.related.iter().any(|related| gone.contains(&related.id)))
             .map(|unit| unit.id.as_str())
             .collect()
     }
