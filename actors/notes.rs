@@ -522,6 +522,16 @@ pub fn checked(text: &str) -> Result<String, NoteError> {
     without_orders(text::strip_hidden(&transcript::clean(text)))
 }
 
+/// A part of a text as [`checked`] returns it, with the white space around it.
+///
+/// # Errors
+/// [`NoteError::Quarantined`].
+pub fn checked_part(part: &str) -> Result<String, NoteError> {
+    let text = part.trim();
+    let (before, after) = part.split_once(text).unwrap_or_default();
+    Ok(format!("{before}{}{after}", checked(text)?))
+}
+
 /// A text of which an agent has changed a part, as it is: what a person wrote stays. An order or a secret may be one
 /// only together with what stands around the part.
 ///

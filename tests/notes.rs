@@ -656,6 +656,30 @@ fn an_agents_edit_leaves_the_rest_of_a_note_as_it_was() {
 }
 
 #[test]
+fn an_agents_edit_has_the_white_space_that_it_was_given() {
+    let sandbox = Sandbox::with_brain();
+    let note = "- one\n- two\n- three\n- four";
+    let (unix, dos) = (commit_note(&sandbox, "unix", note), note.replace('\n', "\r\n"));
+    let dos = commit_note(&sandbox, "dos", &dos);
+    let mut agent = Agent::start(&sandbox);
+    let branch = actors::notes::agents_branch();
+    for (name, path) in [("unix", unix), ("dos", dos)] {
+        let mut edit = |old: &str, new: &str| {
+            agent.call("edit_note", json!({ "note": name, "old_text": old, "new_text": new }));
+            let text = sandbox.git(&["show", &format!("{branch}:{path}")]);
+            let lines = text.matches('\n').count();
+            assert_eq!(text.matches("\r\n").count(), if name == "dos" { lines } else { 0 }, "{text:?}");
+            text.replace("\r\n", "\n").split_once(&format!("# {name}\n\n")).unwrap().1.to_owned()
+        };
+        assert_eq!(edit("- two", "  - two"), "- one\n  - two\n- three\n- four\n");
+        assert_eq!(edit("- four\n", ""), "- one\n  - two\n- three\n");
+        assert_eq!(edit("\n- three", "\n\n- three\n  more\n"), "- one\n  - two\n\n- three\n  more\n");
+        assert_eq!(edit("  - two\r\n\r\n- three", "  - two\n- three"), "- one\n  - two\n- three\n  more\n");
+        assert_eq!(edit(" one", "\n"), "-\n\n  - two\n- three\n  more\n");
+    }
+}
+
+#[test]
 fn tools_for_notes_are_absent_unless_named() {
     let sandbox = Sandbox::with_brain();
     let mut client = Client::start(&sandbox);

@@ -377,13 +377,15 @@ impl Nugget {
     ) -> Result<CallToolResult, ErrorData> {
         let invalid = |what| ErrorData::invalid_params(what, None);
         let note = notes::text(&arguments, "note").map_err(invalid)?;
-        let text = |name| notes::optional_text(&arguments, name).map_err(invalid);
-        let change = match (text("old_text")?, text("new_text")?) {
-            (Some(old), new) => Some((old, new.unwrap_or_default())),
-            (None, Some(_)) => return Err(invalid("`old_text` is missing".to_owned())),
-            (None, None) => None,
+        // Indentation and line ends count.
+        let text = |name| notes::raw_text(&arguments, name).map_err(invalid).map(Option::unwrap_or_default);
+        let (old, new) = (text("old_text")?, text("new_text")?);
+        let change = match (old.trim().is_empty(), new.trim().is_empty()) {
+            (false, _) => Some((old, new)),
+            (true, false) => return Err(invalid("`old_text` is missing".to_owned())),
+            (true, true) => None,
         };
-        let title = text("title")?;
+        let title = notes::optional_text(&arguments, "title").map_err(invalid)?;
         if change.is_none() && title.is_none() {
             return Err(invalid("nothing to change: give `old_text` and `new_text`, or `title`".to_owned()));
         }
@@ -688,8 +690,8 @@ impl ServedBrain {
     ) -> Result<String, String> {
         let (old, new) = change.unzip();
         let given = [title, new];
-        let [title, new] = given.each_ref().map(|given| given.as_deref().map(checked).transpose());
-        let (title, new) = (title?, new?);
+        let title = given[0].as_deref().map(checked).transpose()?;
+        let new = given[1].as_deref().map(checked_part).transpose()?;
         let texts = given.iter().zip([&title, &new]);
         let texts = texts.filter_map(|(given, written)| Some((given.as_deref()?, written.as_deref()?)));
         let without = notes::left_out(&texts.collect::<Vec<_>>());
@@ -885,6 +887,11 @@ fn outdated_note(progress: &str) -> String {
 /// An agent's text as it may be written down.
 fn checked(text: &str) -> Result<String, String> {
     actors::notes::checked(text).map_err(|error: NoteError| error.to_string())
+}
+
+/// As [`checked`], for a part of a text.
+fn checked_part(text: &str) -> Result<String, String> {
+    actors::notes::checked_part(text).map_err(|error| error.to_string())
 }
 
 #[cfg(test)]

@@ -61,29 +61,30 @@ pub(crate) fn input_schema(parameters: &[(&str, &str)]) -> Arc<JsonObject> {
     Arc::new(schema.as_object().cloned().unwrap_or_default())
 }
 
-/// A text of a call; an error says what the caller has to change.
-pub(crate) fn text(arguments: &JsonObject, name: &str) -> Result<String, String> {
-    let value = arguments.get(name).filter(|value| !value.is_null());
-    let value = value.ok_or_else(|| format!("`{name}` is missing"))?;
+/// A text of a call as it was given, which may be left out; an error says what the caller has to change.
+pub(crate) fn raw_text(arguments: &JsonObject, name: &str) -> Result<Option<String>, String> {
+    let Some(value) = arguments.get(name).filter(|value| !value.is_null()) else { return Ok(None) };
     let text = value.as_str().ok_or_else(|| format!("`{name}` must be a string, not {}", kind(value)))?;
-    let text = text.trim();
-    if knowledge::text::strip_hidden(text).trim().is_empty() {
-        return Err(format!("`{name}` is empty"));
-    }
     match text.chars().count() {
         count if count > TEXT_CHARS_MAX => {
             Err(format!("`{name}` has {count} characters; the limit is {TEXT_CHARS_MAX}"))
         }
-        _ => Ok(text.to_owned()),
+        _ => Ok(Some(text.to_owned())),
     }
 }
 
-/// A text that may be left out or empty.
+/// A text that may be left out or empty, without the white space around it.
 pub(crate) fn optional_text(arguments: &JsonObject, name: &str) -> Result<Option<String>, String> {
-    match arguments.get(name) {
-        None | Some(Value::Null) => Ok(None),
-        Some(Value::String(text)) if text.trim().is_empty() => Ok(None),
-        Some(_) => text(arguments, name).map(Some),
+    let text = raw_text(arguments, name)?.map(|text| text.trim().to_owned());
+    Ok(text.filter(|text| !text.is_empty()))
+}
+
+/// A text that has to be there.
+pub(crate) fn text(arguments: &JsonObject, name: &str) -> Result<String, String> {
+    let text = raw_text(arguments, name)?.ok_or_else(|| format!("`{name}` is missing"))?;
+    match knowledge::text::strip_hidden(&text).trim().is_empty() {
+        true => Err(format!("`{name}` is empty")),
+        false => Ok(text.trim().to_owned()),
     }
 }
 

@@ -359,9 +359,12 @@ impl Notebook {
     /// # Errors
     /// [`Error::NotOnce`], [`Error::Missing`].
     pub fn content_with(&self, id: &UnitId, old: &str, new: &str) -> Result<String, Error> {
-        let content = content(&self.file(id)?.unit);
-        match content.matches(old).count() {
-            1 => Ok(content.replacen(old, new, 1)),
+        // Whatever line ends the file and the texts have, and with those before and after the content.
+        let [old, new, content] =
+            [old, new, content(&self.file(id)?.unit)].map(|text| text.replace("\r\n", "\n"));
+        let content = format!("\n{content}\n");
+        match content.matches(&old).count() {
+            1 => Ok(content.replacen(&old, &new, 1)),
             count => Err(Error::NotOnce { id: id.clone(), count }),
         }
     }
