@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use brain::{Brain, BrainFile, Error, Files};
 use git::{Blob, Overlay, Repository, Reviewers};
 use knowledge::Document;
+use knowledge::text::has_conflict_in_code;
 use knowledge::unit::UNREVIEWED;
 use queue::Queue;
 
@@ -102,6 +103,12 @@ impl BrainView {
         repository.reviewers_since(commit.and_then(|commit| commit.parse().ok()))
     }
 
+    /// Whether git has left a conflict in a file of the work tree. Where that is outside of code, the text tells it.
+    fn is_in_conflict(&self, path: &str) -> bool {
+        let repository = self.repository.as_ref();
+        repository.is_some_and(|repository| repository.is_in_conflict(path).unwrap_or(false))
+    }
+
     fn list_reviewed(&self) -> Result<Vec<BrainFile>, Error> {
         let mut files = self.brain.files()?;
         let Some(overlay) = &self.overlay else { return Ok(files) };
@@ -157,6 +164,9 @@ impl Files for BrainView {
         match self.overlay.as_ref().map(|overlay| overlay.read(path)) {
             None | Some(Ok(None)) => match self.brain.read(path) {
                 Err(error) => self.read_pending_note(path).unwrap_or(Err(error)),
+                Ok(text) if has_conflict_in_code(&text) && self.is_in_conflict(path) => {
+                    Err(Error::Conflict { path: full() })
+                }
                 found => found,
             },
             Some(Ok(Some(bytes))) => String::from_utf8(bytes).map_err(|_| Error::NotUtf8 { path: full() }),

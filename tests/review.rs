@@ -911,6 +911,44 @@ fn a_merge_that_a_person_has_begun_is_to_be_completed_first() {
 }
 
 #[test]
+fn a_conflict_that_git_has_left_within_code_is_no_unit_until_it_is_resolved() {
+    let sandbox = Sandbox::with_brain();
+    let path = "domains/coding/patterns/pools.md";
+    let write = |path: &str, code: &str| {
+        let file = sandbox.brain().join(path);
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        let unit = format!("---\ntype: pattern\n---\n\n# Pools\n\n```sh\n{code}\n```\n");
+        fs::write(file, unit).unwrap();
+        sandbox.git(&["add", "."]);
+        sandbox.git(&["commit", "-qm", code]);
+    };
+    let listed = || {
+        let output = sandbox.run(["list"]);
+        String::from_utf8([output.stdout, output.stderr].concat()).unwrap()
+    };
+    // What shows a conflict as code.
+    write("domains/coding/notes/shown.md", "<<<<<<< main\na\n=======\nb\n>>>>>>> topic");
+    write(path, "run --size 1");
+    sandbox.git(&["switch", "-q", "-c", "topic"]);
+    write(path, "run --size 2");
+    sandbox.git(&["switch", "-q", "main"]);
+    write(path, "run --size 3");
+    assert!(!crate::support::try_git(&sandbox.brain(), &["merge", "topic"]).status.success());
+    let told = format!("{path}:1: a merge has left a conflict in it");
+    let list = listed();
+    assert!(list.contains(&told) && list.contains("shown") && !list.contains("\npools"), "{list}");
+    sandbox.ok(["index"]);
+    let units = sandbox.json(["status", "--json"])["index"]["units"].clone();
+    assert_eq!(units, 1);
+    let file = sandbox.brain().join(path);
+    let text = fs::read_to_string(&file).unwrap();
+    let (before, rest) = text.split_once("<<<<<<< HEAD\n").unwrap();
+    fs::write(file, before.to_owned() + rest.split_once("=======\n").unwrap().0 + "```\n").unwrap();
+    let list = listed();
+    assert!(!list.contains(&told) && list.contains("\npools"), "{list}");
+}
+
+#[test]
 fn a_title_cannot_move_the_cursor() {
     let sandbox = Sandbox::with_brain();
     let path = "domains/coding/bugs/red.md";

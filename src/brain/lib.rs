@@ -88,6 +88,12 @@ pub enum Error {
         /// The file.
         path: PathBuf,
     },
+    /// Git has left a conflict in a file, for a person to resolve.
+    #[error("a merge has left a conflict in {path}")]
+    Conflict {
+        /// The file.
+        path: PathBuf,
+    },
     /// A path leads out of the brain or to a symbolic link.
     #[error("{path} is not a file of the brain")]
     Unsafe {
@@ -117,6 +123,7 @@ impl Error {
             Self::Read { source, .. } => format!("cannot be read: {source}"),
             Self::TooLarge { .. } => format!("larger than {} KiB", UNIT_BYTES_MAX / 1024),
             Self::NotUtf8 { .. } => "not UTF-8".to_owned(),
+            Self::Conflict { .. } => "a merge has left a conflict in it".to_owned(),
             other => other.to_string(),
         }
     }

@@ -38,6 +38,17 @@ impl Unfinished {
 }
 
 impl Repository {
+    /// Whether git waits for the person to resolve a conflict in a file of the work tree, of a merge or the like. Only reads.
+    ///
+    /// # Errors
+    /// When the repository or its index cannot be read.
+    pub fn is_in_conflict(&self, path: &str) -> Result<bool, Error> {
+        let git = self.git()?;
+        let index = git.index_or_empty().during(|| "read the index".to_owned())?;
+        let mut entries = index.entries().iter().filter(|entry| entry.stage() != Stage::Unconflicted);
+        Ok(entries.any(|entry| entry.path(&index) == path.as_bytes()))
+    }
+
     /// The operation of git's that is in progress in the work tree, if one is. A bisection is left out, as it changes no
     /// branch. Only reads.
     ///

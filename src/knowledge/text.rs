@@ -381,6 +381,15 @@ pub fn conflict_line(text: &str) -> Option<usize> {
     None
 }
 
+/// Whether code in a text has a conflict of git's: one that it shows, or one that a merge has left there.
+pub fn has_conflict_in_code(text: &str) -> bool {
+    let mut lines = text.lines();
+    lines.any(|line| line.starts_with("<<<<<<< "))
+        && lines.any(|line| line == "=======")
+        && lines.any(|line| line.starts_with(">>>>>>> "))
+        && conflict_line(text).is_none()
+}
+
 /// Reduces a text to lower-case letters and digits with single spaces. Two texts with the same canonical form are the
 /// same knowledge.
 pub fn canonical(text: &str) -> String {
@@ -447,6 +456,8 @@ mod tests {
         assert_eq!(conflict_line(&format!("# A\n\n{conflict}")), Some(3));
         assert_eq!(conflict_line(conflict.strip_prefix("<<<<<<< main\n").unwrap()), Some(4));
         assert_eq!(conflict_line(&format!("```\n{conflict}```\n")), None);
+        assert!(has_conflict_in_code(&format!("```\n{conflict}```\n")) && !has_conflict_in_code(conflict));
+        assert!(!has_conflict_in_code("```\n<<<<<<< main\n=======\n```\n"));
         assert_eq!(conflict_line(">>>>>>> a quote\n\nA heading\n=======\n"), None);
     }
 
