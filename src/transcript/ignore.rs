@@ -70,6 +70,7 @@ impl Ignore {
     }
 
     fn new(root: &Path, cwd: &Path, text: &str) -> Self {
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         let mut builder = GitignoreBuilder::new(root);
         let mut everything = false;
         let mut patterns = Vec::new();
@@ -444,6 +445,13 @@ mod tests {
         assert_eq!(ignore.without_covered(printed, &[]).as_deref(), Some(rest));
         let folders = ignore.folders("cd ../hr && grep -rn heron .");
         assert_eq!(ignore.without_covered("./pay.csv:1:heron\nend", &folders).as_deref(), Some("end"));
+    }
+
+    #[test]
+    fn a_byte_order_mark_is_no_part_of_the_first_line() {
+        let root = Path::new("/w/shop");
+        assert!(Ignore::new(root, root, "\u{feff}*.env\n").covers("a.env"));
+        assert!(Ignore::new(root, root, "\u{feff}*\n").covers_everything());
     }
 
     #[test]
