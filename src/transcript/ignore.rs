@@ -1,18 +1,24 @@
 //! A project's `.nuggetignore`: the files whose contents must not be read.
 
+use std::collections::HashSet;
 use std::fs;
 use std::io::Read as _;
 use std::path::{Component, Path, PathBuf};
 
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
 
+use crate::shell::{self, Word, pieces, without_braces};
+
 const FILE: &str = ".nuggetignore";
 const FILE_BYTES_MAX: u64 = 64 << 10;
 const FOLDERS_MAX: usize = 64;
 /// A longer word is no path with `*` or `?`.
 const GLOB_BYTES_MAX: usize = 512;
-/// The most words with `*` or `?` of one command that are looked at.
-const GLOBS_MAX: usize = 1000;
+/// A longer word names no file.
+const NAME_BYTES_MAX: usize = 4 << 10;
+/// How much is compared for one command: of a path, its bytes for each folder in it; of one with `*` or `?`, its bytes
+/// for each byte of the patterns. Two such words of 8 bytes and 100 patterns of 20 bytes make 32,000.
+const STEPS_MAX: usize = 10_000_000;
 /// The longest line that names two files of a diff, in bytes, and the most spaces at which the first may end.
 const NAMES_BYTES_MAX: usize = 8 << 10;
 const SPACES_MAX: usize = 32;
@@ -46,6 +52,8 @@ pub struct Ignore {
     files: Option<Gitignore>,
     /// The parts of each pattern's path.
     patterns: Vec<Vec<String>>,
+    /// The length of all patterns.
+    pattern_bytes: usize,
     everything: bool,
 }
 
@@ -73,7 +81,7 @@ impl Ignore {
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         let mut builder = GitignoreBuilder::new(root);
         let mut everything = false;
-        let mut patterns = Vec::new();
+        let (mut patterns, mut pattern_bytes) = (Vec::new(), 0);
         for line in text.lines() {
             match line.trim() {
                 "*" | "**" | "/" | "/*" | "**/*" => everything = true,
@@ -81,13 +89,14 @@ impl Ignore {
                     let _ = builder.add_line(None, line);
                     if !pattern.is_empty() && !pattern.starts_with(['#', '!']) {
                         patterns.push(parts_of_pattern(pattern));
+                        pattern_bytes += pattern.len();
                     }
                 }
             }
         }
         let files = builder.build().ok().filter(|files| !files.is_empty());
         let [root, cwd] = [root, cwd].map(Path::to_owned);
-        Self { repository: root.clone(), root, cwd, files, patterns, everything }
+        Self { repository: root.clone(), root, cwd, files, patterns, pattern_bytes, everything }
     }
 
     /// Lets relative paths start from the folder that the session has gone to.
@@ -109,23 +118,15 @@ impl Ignore {
 
     fn covers_from(&self, folder: &Path, file: &str) -> bool {
         let Some(files) = &self.files else { return false };
-        let path = without_dots(&folder.join(file));
-        let Ok(path) = path.strip_prefix(&self.root) else { return false };
-        !path.as_os_str().is_empty() && files.matched_path_or_any_parents(path, false).is_ignore()
+        let path = self.inner(&folder.join(file));
+        path.is_some_and(|path| files.matched_path_or_any_parents(path, false).is_ignore())
     }
 
-    /// Whether a word such as `hr/*.csv` can stand for a covered file.
-    fn may_cover(&self, folder: &Path, word: &str) -> bool {
-        if word.len() > GLOB_BYTES_MAX {
-            return false;
-        }
-        let path = without_dots(&folder.join(word));
-        let Ok(path) = path.strip_prefix(&self.root) else { return false };
-        let parts: Vec<String> =
-            path.components().map(|part| part.as_os_str().to_string_lossy().into_owned()).collect();
-        self.patterns.iter().any(|pattern| {
-            can_be_equal(&parts, pattern, |part| part == "**", |part, other| can_be_one_name(part, other))
-        })
+    /// A path from the project's folder, if it is in it.
+    fn inner(&self, path: &Path) -> Option<PathBuf> {
+        let path = without_dots(path);
+        let inner = path.strip_prefix(&self.root).ok()?;
+        (!inner.as_os_str().is_empty()).then(|| inner.to_owned())
     }
 
     /// Whether a command names a covered file.
@@ -149,39 +150,94 @@ impl Ignore {
         )
     }
 
-    /// The first covered file that a command names.
+    /// The first covered file or folder that a command names. If there is more to compare than may be, it is the name
+    /// with which that is so.
     fn covered_file(&self, command: &str) -> Option<String> {
-        self.files.as_ref()?;
+        let files = self.files.as_ref()?;
         let folders = self.folders(command);
-        let is_in_any = |covers: &dyn Fn(&Path) -> bool| folders.iter().any(|folder| covers(folder));
-        let named = words(command).find(|word| is_in_any(&|folder| self.covers_from(folder, word)));
-        let named = named.map(str::to_owned);
-        named.or_else(|| {
-            let expanded = expanded_by_shell(command);
-            let mut globs = words(&expanded).filter(|word| word.contains(['*', '?'])).take(GLOBS_MAX);
-            globs.find(|word| is_in_any(&|folder| self.may_cover(folder, word))).map(str::to_owned)
+        let words: Vec<Word> = shell::words(command).into_iter().flat_map(without_braces).collect();
+        let mut seen = HashSet::new();
+        let texts = pieces(command).chain(words.iter().map(|word| word.text.as_str()));
+        let texts = texts.filter(|text| text.len() <= NAME_BYTES_MAX && seen.insert(*text));
+        let mut steps = STEPS_MAX;
+        let is_covered = |path: &Path| {
+            [false, true].iter().any(|folder| files.matched_path_or_any_parents(path, *folder).is_ignore())
+        };
+        let mut is_named = |path: &Path| {
+            self.inner(path).is_some_and(|path| {
+                is_beyond(&mut steps, &path, path.components().count()) || is_covered(&path)
+            })
+        };
+        for text in texts {
+            // As in `git show HEAD:hr/pay.csv`.
+            let repository = Some(&self.repository).filter(|_| text.contains(':'));
+            for name in names(text) {
+                let in_repository = repository.map(|folder| folder.join(name));
+                if self.paths(name, &folders).chain(in_repository).any(|path| is_named(&path)) {
+                    return Some(name.to_owned());
+                }
+            }
+        }
+        let globs = words.iter().filter(|word| word.is_glob).flat_map(|word| names(&word.text));
+        let mut globs = globs.filter(|name| name.len() <= GLOB_BYTES_MAX && name.contains(['*', '?', '[']));
+        let mut may_be_named = |path: &Path| {
+            self.inner(path)
+                .is_some_and(|path| is_beyond(&mut steps, &path, self.pattern_bytes) || self.may_cover(&path))
+        };
+        globs.find(|name| self.paths(name, &folders).any(|path| may_be_named(&path))).map(str::to_owned)
+    }
+
+    /// Whether a path such as `hr/*.csv` can stand for a covered file.
+    fn may_cover(&self, path: &Path) -> bool {
+        let parts: Vec<String> =
+            path.components().map(|part| part.as_os_str().to_string_lossy().into_owned()).collect();
+        self.patterns.iter().any(|pattern| {
+            can_be_equal(&parts, pattern, |part| part == "**", |part, other| can_be_one_name(part, other))
         })
+    }
+
+    /// The paths that a name in a command may stand for, in each of the folders. Behind a variable or `~` it may start
+    /// in any folder above the project, too.
+    fn paths<'a>(&'a self, name: &'a str, folders: &'a [PathBuf]) -> impl Iterator<Item = PathBuf> + 'a {
+        let behind = behind_variable(name).into_iter().flat_map(|rest| {
+            let above = self.root.ancestors().take(FOLDERS_MAX);
+            folders.iter().map(PathBuf::as_path).chain(above).map(move |folder| folder.join(rest))
+        });
+        folders.iter().map(move |folder| folder.join(name)).chain(behind)
     }
 
     /// The folders that a command runs in: the session's, and every one that `cd` may lead to. Which subshell has gone
     /// where is not looked at: too many folders hide a file, too few would show one.
     pub(crate) fn folders(&self, command: &str) -> Vec<PathBuf> {
         let mut folders = vec![self.cwd.clone()];
-        let mut words = words(if self.files.is_some() { command } else { "" });
+        if self.files.is_none() {
+            return folders;
+        }
+        let words = shell::words(command);
+        for words in [pieces(command).collect(), words.iter().map(|word| word.text.as_str()).collect()] {
+            self.add_entered(words, &mut folders);
+        }
+        folders
+    }
+
+    /// Adds the folders that the words of a command lead to.
+    fn add_entered(&self, words: Vec<&str>, folders: &mut Vec<PathBuf>) {
+        let mut words = words.into_iter().peekable();
         while let Some(word) = words.next() {
-            if matches!(word, "cd" | "pushd" | "-C")
-                && let Some(to) = words.next()
-            {
-                let reached: Vec<PathBuf> =
-                    folders.iter().map(|folder| without_dots(&folder.join(to))).collect();
-                for folder in reached {
-                    if folders.len() < FOLDERS_MAX && !folders.contains(&folder) {
-                        folders.push(folder);
-                    }
+            match word {
+                // Behind its options.
+                "cd" | "pushd" => while words.next_if(|word| word.starts_with('-')).is_some() {},
+                "-C" => {}
+                _ => continue,
+            }
+            let Some(to) = words.peek() else { return };
+            let reached: Vec<PathBuf> = self.paths(to, folders).map(|path| without_dots(&path)).collect();
+            for folder in reached {
+                if folders.len() < FOLDERS_MAX && !folders.contains(&folder) {
+                    folders.push(folder);
                 }
             }
         }
-        folders
     }
 
     /// A tool's output without what is of a covered file: the lines that a search found there, its part of a diff, and
@@ -262,24 +318,28 @@ fn without_quotes(name: &str) -> String {
     String::from_utf8_lossy(&plain).into_owned()
 }
 
-/// The words of a command, also those within quotes.
-fn words(command: &str) -> impl Iterator<Item = &str> {
-    let ends = |c: char| c.is_whitespace() || "\"'`<>|;&()=,".contains(c);
-    command.split(ends).filter(|word| !word.is_empty())
+/// Whether more is compared than may be, with a path and so many parts of what it is compared to.
+fn is_beyond(steps: &mut usize, path: &Path, parts: usize) -> bool {
+    let left = steps.checked_sub(path.as_os_str().len().saturating_mul(parts));
+    *steps = left.unwrap_or_default();
+    left.is_none()
 }
 
-/// The part of a command in which the shell puts names for `*` and `?`: no quotes, and no here-document.
-fn expanded_by_shell(command: &str) -> String {
-    let mut quote = None;
-    let mut kept = String::new();
-    for c in command.split("<<").next().unwrap_or_default().chars() {
-        match quote {
-            Some(end) => quote = quote.filter(|_| c != end),
-            None if matches!(c, '"' | '\'') => quote = Some(c),
-            None => kept.push(c),
-        }
-    }
-    kept
+/// The names that a word may contain: all of it, and its parts, without the signs that stand before one.
+fn names(word: &str) -> Vec<&str> {
+    let mut names: Vec<&str> = std::iter::once(word)
+        .chain(word.split([':', '=', ',']))
+        .flat_map(|part| [part, part.trim_start_matches(['@', '{']).trim_end_matches('}')])
+        .filter(|name| !name.is_empty())
+        .collect();
+    names.dedup();
+    names
+}
+
+/// A path behind `~/`, `$NAME/` or `${NAME}/`.
+fn behind_variable(name: &str) -> Option<&str> {
+    let (start, rest) = name.split_once('/')?;
+    (start == "~" || start.starts_with('$')).then_some(rest)
 }
 
 /// The parts of the paths that a pattern covers: also those below what it names.
@@ -298,10 +358,11 @@ fn can_be_one_name(name: &str, pattern: &str) -> bool {
     }
     let [name, pattern] = [name, pattern].map(|text| {
         let mut plain = Vec::new();
-        let mut rest = text.chars();
-        while let Some(c) = rest.next() {
+        let mut rest = text.char_indices();
+        let last_end = text.rfind(']').unwrap_or_default();
+        while let Some((at, c)) = rest.next() {
             // A class of characters stands for one of them.
-            let is_class = c == '[' && rest.by_ref().any(|c| c == ']');
+            let is_class = c == '[' && at < last_end && rest.any(|(_, c)| c == ']');
             plain.push(if is_class { '?' } else { c });
         }
         plain
@@ -447,11 +508,168 @@ mod tests {
         assert_eq!(ignore.without_covered("./pay.csv:1:heron\nend", &folders).as_deref(), Some("end"));
     }
 
+    fn check_commands(ignore: &Ignore, named: &[&str], not_named: &[&str]) {
+        let wrong = |commands: &[&str], is_named: bool| -> Vec<String> {
+            let wrong = commands.iter().filter(|command| ignore.is_named_in(command) != is_named);
+            wrong.map(|command| (*command).to_owned()).collect()
+        };
+        assert_eq!((wrong(named, true), wrong(not_named, false)), (Vec::new(), Vec::new()));
+    }
+
     #[test]
     fn a_byte_order_mark_is_no_part_of_the_first_line() {
         let root = Path::new("/w/shop");
         assert!(Ignore::new(root, root, "\u{feff}*.env\n").covers("a.env"));
         assert!(Ignore::new(root, root, "\u{feff}*\n").covers_everything());
+    }
+
+    #[test]
+    fn a_file_is_known_behind_a_revision_or_a_sign() {
+        let patterns = "/.env\n/secrets/a.txt\n/conf/prod.toml\n";
+        let ignore = Ignore::new(Path::new("/w/shop"), Path::new("/w/shop/src"), patterns);
+        check_commands(
+            &ignore,
+            &[
+                "git show HEAD:.env",
+                "git show HEAD~2:secrets/a.txt",
+                "git show \"main:secrets/a.txt\"",
+                "git cat-file -p HEAD:./../secrets/a.txt",
+                "git show :0:.env",
+                "docker run -v $PWD/../.env:/app/.env x",
+                "curl -d @../.env http://x",
+                "curl -F file=@../.env http://x",
+                "cd .. && cat {.env,a.txt}",
+                "cat ../{a.txt,.env}",
+                "cat ../conf/{dev,prod}.toml",
+            ],
+            &[
+                "git show HEAD:src/a.rs",
+                "git show HEAD:secrets/b.txt",
+                "docker run -p 8080:80 x",
+                "curl -d @body.json http://localhost:3000/secrets",
+                "cat {a,b}.txt",
+                "cat ../conf/{dev,test}.toml",
+                "cat .env",
+            ],
+        );
+        assert_eq!(ignore.without_content("curl -u me:heron:@../.env").as_deref(), Some("curl ../.env"));
+    }
+
+    #[test]
+    fn a_command_that_names_a_covered_folder_names_its_files() {
+        let ignore = Ignore::new(Path::new("/w/shop"), Path::new("/w/shop"), "secrets/\n/hr/pay.csv\n");
+        check_commands(
+            &ignore,
+            &[
+                "find secrets -type f -exec cat {} +",
+                "grep -rh pay secrets/",
+                "rg --no-filename pay conf/secrets",
+                "cd -- secrets && cat a.txt",
+                "cd -- hr && cat pay.csv",
+                "cd -P hr; cat pay.csv",
+                "pushd -n 'hr' && cat pay.csv",
+                "cd - && cd hr && cat pay.csv",
+                "cd $PWD/hr && cat pay.csv",
+            ],
+            &[
+                "find src -type f",
+                "grep -rh pay hr/",
+                "cat src/secrets.rs",
+                "cd - && cat pay.csv",
+                "cargo test",
+            ],
+        );
+        assert!(!ignore.covers("secrets"), "its name alone is no content");
+    }
+
+    #[test]
+    fn what_the_shell_expands_is_seen_behind_quotes_and_comments() {
+        let ignore = Ignore::new(Path::new("/w/shop"), Path::new("/w/shop"), "*.env\n/hr/pay.csv\n");
+        check_commands(
+            &ignore,
+            &[
+                "# don't worry\ncat conf/*",
+                "cd x # it's there\ncat conf/*",
+                "echo it\\'s; cat conf/*",
+                "echo $'it\\'s'; cat conf/*",
+                "cat <<EOF\nhi\nEOF\ncat conf/*",
+                "cat <<-'EOF'\nit's\n\tEOF\ncat conf/*",
+                "wc -l <<< x; cat conf/*",
+                "echo $((1 << 2))\ncat conf/*",
+                "cat conf/[a-z].en[v]",
+                "[ -f x ]; cat [a-z]*[.]en*",
+                "X=\"$(cat conf/*)\"",
+                "echo \"`cat conf/*`\"",
+                "cat \"$PWD\"/conf/*",
+                "cat \"hr\"/pa*",
+            ],
+            &[
+                "git commit -m \"$(cat <<'EOF'\nfix: don't\n\n* one\nEOF\n)\"",
+                "cat > notes.md <<EOF\n* one\nEOF\ncargo test",
+                "echo 'a * b'; echo \"c * d\"",
+                "echo \\* done",
+                "[ -f a.txt ] && cat src/[a-z]*.rs",
+                "if [[ -n $X ]]; then echo ${X[0]}; fi",
+                "cargo test # * all",
+                "echo \"$(ls src/*.rs)\" '*'",
+            ],
+        );
+    }
+
+    #[test]
+    fn a_name_with_a_space_is_found_in_a_command() {
+        let ignore = Ignore::new(Path::new("/w/shop"), Path::new("/w/shop"), "my pay.csv\n/hr data/a.csv\n");
+        check_commands(
+            &ignore,
+            &[
+                "cat \"my pay.csv\"",
+                "cat 'my pay.csv'|head",
+                "cat my\\ pay.csv",
+                "cat hr/my\" pay\".csv",
+                "csvcut --file='my pay.csv'",
+                "git show HEAD:'hr/my pay.csv'",
+                "cd \"hr data\" && cat a.csv",
+            ],
+            &["cat my pay.txt", "cat my; cat pay.csv", "echo \"my pay\"", "cd hr data && cat a.csv"],
+        );
+        let shown = ignore.without_content("tee \"my pay.csv\" <<< heron");
+        assert_eq!(shown.as_deref(), Some("tee my pay.csv"));
+    }
+
+    #[test]
+    fn a_path_behind_a_variable_or_home_is_known() {
+        let root = Path::new("/home/ann/w/shop");
+        let ignore = Ignore::new(root, root, "/secrets/\n");
+        check_commands(
+            &ignore,
+            &[
+                "cat $PWD/secrets/a.txt",
+                "cat \"$PWD\"/secrets/a.txt",
+                "cat ${ROOT}/secrets/a.txt",
+                "cat $HOME/w/shop/secrets/a.txt",
+                "cat ~/w/shop/secrets/a.txt",
+                "cd ~/w/shop/secrets; cat a.txt",
+                "head $PWD/sec*/a.txt",
+                "cat $(pwd)/secrets/a.txt",
+                "cat \"$(git rev-parse --show-toplevel)/secrets/a.txt\"",
+            ],
+            &["cat $PWD/src/a.rs", "cat ~/w/other/secrets/a.txt", "cat ~/.bashrc", "echo $HOME $1"],
+        );
+    }
+
+    #[test]
+    fn a_command_with_too_much_to_compare_counts_as_covered() {
+        let root = Path::new("/w/shop");
+        let patterns: String = (0..30).map(|at| format!("conf/x{at}*.env\n")).collect();
+        let ignore = Ignore::new(root, root, &patterns);
+        let globs =
+            |name: &str, count: usize| -> String { (0..count).map(|at| format!("{name}*{at} ")).collect() };
+        let folders: String = (0..8).map(|at| format!("cd d{at}; ")).collect();
+        // Much for the folders that a path goes through, and for the patterns.
+        for name in ["lib/ab?".repeat(60).as_str(), "lib/ab"] {
+            assert!(ignore.is_named_in(&format!("{folders} ls {}", globs(name, 1000))), "{name}");
+        }
+        assert!(!ignore.is_named_in(&format!("cd src; ls {}", globs("lib/ab", 100))));
     }
 
     #[test]

@@ -32,6 +32,7 @@ mod question;
 pub mod raw_json;
 mod reader;
 pub mod redact;
+mod shell;
 
 pub use self::ignore::{Ignore, read_text, without_dots};
 pub use clean::{clean, clean_and_cut, head_and_tail, without_marked};
