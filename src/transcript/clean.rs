@@ -158,7 +158,7 @@ fn elements(text: &str, name: &str) -> (Vec<Range<usize>>, Option<usize>) {
 
 /// Removes terminal escapes and invisible characters. Runs before redaction: a zero-width space in a key
 /// must not hide the key from it.
-fn without_hidden(text: &str) -> Cow<'_, str> {
+pub(crate) fn without_hidden(text: &str) -> Cow<'_, str> {
     let is_plain = |byte: &u8| matches!(byte, b' '..=b'~' | b'\n' | b'\t');
     if text.as_bytes().iter().all(is_plain) {
         return Cow::Borrowed(text);

@@ -7,6 +7,7 @@ use std::path::{Component, Path, PathBuf};
 
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
 
+use crate::clean::without_hidden;
 use crate::shell::{self, Word, pieces, without_braces};
 
 const FILE: &str = ".nuggetignore";
@@ -19,6 +20,8 @@ const NAME_BYTES_MAX: usize = 4 << 10;
 /// How much is compared for one command: of a path, its bytes for each folder in it; of one with `*` or `?`, its bytes
 /// for each byte of the patterns. Two such words of 8 bytes and 100 patterns of 20 bytes make 32,000.
 const STEPS_MAX: usize = 10_000_000;
+/// The most ends of a file's name in a line of a search that are tried.
+const SEPARATORS_MAX: usize = 32;
 /// The longest line that names two files of a diff, in bytes, and the most spaces at which the first may end.
 const NAMES_BYTES_MAX: usize = 8 << 10;
 const SPACES_MAX: usize = 32;
@@ -249,7 +252,11 @@ impl Ignore {
                 && (self.covers(file) || folders.iter().any(|folder| self.covers_from(folder, file)))
         };
         let is_found = |line: &str| {
-            line.split_once([':', '-']).is_some_and(|(file, _)| is_covered(file))
+            // Where a line's number is missing, a space is no part of a name that has a separator itself.
+            let ends_name = |at: usize| is_number(&line[at..]) || !line[..at].contains(' ');
+            let separators = line.match_indices([':', '-']).take(SEPARATORS_MAX).enumerate();
+            let mut ends = separators.filter(|(place, (at, _))| *place == 0 || ends_name(*at));
+            ends.any(|(_, (at, _))| is_covered(&line[..at]))
                 || line.split_once(':').is_some_and(|(file, _)| is_covered(file))
         };
         let in_diff = |file: &str| is_covered(file) || self.covers_from(&self.repository, file);
@@ -257,14 +264,19 @@ impl Ignore {
         let mut kept = Vec::new();
         let mut is_changed = false;
         for line in output.lines() {
-            if let Some(names) = DIFF_STARTS.iter().find_map(|start| line.strip_prefix(start)) {
-                is_in_covered = names_in_diff(names).any(|name| in_diff(&name));
-            } else if let Some(name) = line.strip_prefix("==> ").and_then(|name| name.strip_suffix(" <==")) {
+            let shown = without_hidden(line);
+            let start = shown.trim_start_matches(GRAPH);
+            let graph = &shown[..shown.len() - start.len()];
+            // A space alone may begin a line of the file.
+            let ends_part = graph.is_empty() || !graph.trim().is_empty();
+            if let Some(is_of_covered) = starts_diff(start, in_diff) {
+                is_in_covered = is_of_covered || is_in_covered && !ends_part;
+            } else if let Some(name) = shown.strip_prefix("==> ").and_then(|name| name.strip_suffix(" <==")) {
                 is_in_covered = is_covered(name);
-            } else if is_commit(line) {
+            } else if is_commit(start) && ends_part {
                 is_in_covered = false;
             }
-            if is_in_covered || is_found(line) {
+            if is_in_covered || is_found(&shown) {
                 is_changed = true;
             } else {
                 kept.push(line);
@@ -274,8 +286,28 @@ impl Ignore {
     }
 }
 
+/// What `git log --graph` writes before a line.
+const GRAPH: [char; 6] = ['|', '*', '/', '\\', '_', ' '];
 /// How the part of a diff about one file begins.
 const DIFF_STARTS: [&str; 3] = ["diff --git ", "diff --cc ", "diff --combined "];
+
+/// Whether a line begins the part of a diff about one file, and if so, whether that one is covered.
+fn starts_diff(line: &str, is_covered: impl Fn(&str) -> bool) -> Option<bool> {
+    if let Some(names) = DIFF_STARTS.iter().find_map(|start| line.strip_prefix(start)) {
+        return Some(names_in_diff(names).any(|name| is_covered(&name)));
+    }
+    // The command that `diff -r` repeats.
+    let words = shell::words(line.strip_prefix("diff -")?);
+    Some(words.iter().rev().take(2).any(|word| is_covered(&word.text)))
+}
+
+/// Whether what stands behind a file's name is a line's number: `:12:` or `-12-`.
+fn is_number(text: &str) -> bool {
+    let mut chars = text.chars();
+    let separator = chars.next();
+    let behind = chars.as_str().trim_start_matches(|c: char| c.is_ascii_digit());
+    behind.len() < chars.as_str().len() && behind.chars().next() == separator
+}
 
 /// Whether a line of `git log` or `git show` begins another commit, so that the diff before it has ended.
 fn is_commit(line: &str) -> bool {
@@ -580,6 +612,67 @@ mod tests {
             ],
         );
         assert!(!ignore.covers("secrets"), "its name alone is no content");
+    }
+
+    #[test]
+    fn lines_around_a_found_one_are_left_out_whatever_the_name() {
+        let patterns = "*.env\n.env-prod\n/hr-data/\nmy-pay list.csv\n";
+        let ignore = Ignore::new(Path::new("/w/shop"), Path::new("/w/shop"), patterns);
+        for covered in [
+            "conf/prod-db.env:3:pay",
+            "conf/prod-db.env-4-heron",
+            "conf/prod-db.env-heron",
+            "./.env-prod-4-URL=http://heron",
+            ".env-prod-heron",
+            "hr-data/a-b.csv-4-heron",
+            "my-pay list.csv-4-heron",
+            "my-pay list.csv:4:heron",
+            "2026-11-16-a-b-c-d-e-f-g-h-i.env-4-heron",
+        ] {
+            let output = format!("src/a-b.rs-1-kept\n{covered}\nend");
+            assert_eq!(
+                ignore.without_covered(&output, &[]).as_deref(),
+                Some("src/a-b.rs-1-kept\nend"),
+                "{covered}"
+            );
+        }
+        for kept in [
+            "src/prod-env.rs-4-x",
+            "2026-11-16T17:00:00.000Z INFO started",
+            "- read the file prod.env-style",
+            "a-1-b-2-c",
+            "test result: ok. 3 passed",
+        ] {
+            assert_eq!(ignore.without_covered(kept, &[]), None, "{kept}");
+        }
+    }
+
+    #[test]
+    fn colours_and_the_graph_of_a_log_hide_no_covered_file() {
+        let ignore = Ignore::new(Path::new("/w/shop"), Path::new("/w/shop"), "*.env\n/hr/my pay.csv\n");
+        let check = |output: &str, expected: Option<&str>| {
+            assert_eq!(ignore.without_covered(output, &[]).as_deref(), expected, "{output}");
+        };
+        check(
+            "\u{1b}[1mdiff --git a/a.env b/a.env\u{1b}[m\n+heron\n\u{1b}[1mdiff --git a/b b/b\u{1b}[m\n+k",
+            Some("\u{1b}[1mdiff --git a/b b/b\u{1b}[m\n+k"),
+        );
+        check(
+            "\u{1b}[35ma.env\u{1b}[m\u{1b}[36m:\u{1b}[m\u{1b}[32m1\u{1b}[m\u{1b}[36m:\u{1b}[mheron\nb:1:k",
+            Some("b:1:k"),
+        );
+        let commit = format!("commit {}", "1a".repeat(20));
+        let log = format!("* {commit}\n| diff --git a/a.env b/a.env\n| +heron\n* {commit}\n|\\  kept");
+        check(&log, Some(&format!("* {commit}\n* {commit}\n|\\  kept")));
+        check("  diff --git a/a.env b/a.env\n  +heron", Some(""));
+        check(
+            "diff -ru old/a.env new/a.env\n-heron\ndiff -ru old/b new/b\n-k",
+            Some("diff -ru old/b new/b\n-k"),
+        );
+        check("diff -r 'hr/my pay.csv' 'new/my pay.csv'\n< heron", Some(""));
+        // A line of the covered file itself.
+        check("diff --git a/a.env b/a.env\n diff --git a/b b/b\n-heron", Some(""));
+        check("diff --git a/b.rs b/b.rs\n diff --git c\n+ | * a.env\n\u{1b}[31mred\u{1b}[m", None);
     }
 
     #[test]
