@@ -305,16 +305,25 @@ fn a_session_waits_while_the_settings_cannot_say_where_it_may_go() {
         json!({ "type": "user", "uuid": "1", "cwd": cwd, "message": { "role": "user", "content": "hi" } });
     fs::write(&transcript, format!("{line}\n")).unwrap();
     let hook = json!({ "session_id": "s1", "transcript_path": transcript, "cwd": cwd }).to_string() + "\n";
-    for broken in ["capture = [", "[capture]\nexclud = \"secret-*\"\n"] {
-        fs::write(&config, broken).unwrap();
+    let waits = |code: i32| {
         let queued = sandbox.run_with_input(&["capture-session"], hook.as_bytes());
         let printed = String::from_utf8_lossy(&queued.stdout).into_owned();
         assert!(queued.status.success() && printed.contains("queued"), "{printed}");
         let refused = sandbox.run(["drain"]);
         let error = String::from_utf8_lossy(&refused.stderr).into_owned();
-        assert_eq!(refused.status.code(), Some(2), "{error}");
+        assert_eq!(refused.status.code(), Some(code), "{error}");
+    };
+    for broken in ["capture = [", "[capture]\nexclud = \"secret-*\"\n"] {
+        fs::write(&config, broken).unwrap();
+        waits(2);
     }
-    fs::write(&config, "[capture]\nexclude = \"secret-*\"\n").unwrap();
+    fs::remove_file(&config).unwrap();
+    let names = config.with_file_name(".nuggetignore");
+    fs::create_dir(&names).unwrap();
+    waits(1);
+    fs::remove_dir(&names).unwrap();
+    // A byte that is not UTF-8 voids no line.
+    fs::write(&names, b"\xef\xbb\xbf# caf\xe9\nsecret-*\n").unwrap();
     sandbox.ok(["drain"]);
     // The worker that the hook started may have read the settings only now, and be at work.
     let capture = || sandbox.json(["status", "--json"])["captures"][0].clone();

@@ -34,6 +34,9 @@ impl Context {
     /// The settings and their problems, for a hook, which must go on with what is valid.
     pub(crate) fn config_and_errors(&self) -> (Config, Vec<brain::config::ConfigError>) {
         let (mut config, mut errors) = Config::load();
+        if errors.is_empty() {
+            errors.extend(settings::read_excluded_projects(&config).err());
+        }
         if let Some(brain) = &self.brain {
             let set = config.set_flag("brain", brain.display().to_string(), "--brain");
             errors.extend(set.err());

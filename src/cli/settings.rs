@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use brain::Config;
+use brain::config::ConfigError;
 use embed::{ModelChoice, OnnxModel, Pooling, Provider, RemoteModel};
 
 use crate::error::CliError;
@@ -44,17 +45,26 @@ pub(crate) fn sweep(config: &Config) -> actors::sweep::Settings {
 }
 
 /// The projects that are not captured: those of the setting, and the lines of `.nuggetignore` beside the
-/// configuration file.
+/// configuration file. A file that cannot be read names none: it is an error of the settings (see
+/// [`read_excluded_projects`]).
 pub(crate) fn excluded_projects(config: &Config) -> transcript::Exclude {
     let home = brain::paths::home();
-    let file = config.file().with_file_name(".nuggetignore");
-    let lines = std::fs::read_to_string(file).unwrap_or_default();
-    let lines = lines.lines().map(str::trim).filter(|line| !line.starts_with('#'));
-    let patterns: Vec<String> = std::iter::once(config.string("capture.exclude"))
-        .chain(lines.map(str::to_owned))
-        .filter(|pattern| !pattern.is_empty())
-        .collect();
-    transcript::Exclude::new(&patterns.join(","), home.as_deref())
+    let lines = read_excluded_projects(config).unwrap_or_default();
+    transcript::Exclude::new(&config.string("capture.exclude"), home.as_deref())
+        .with_lines(&lines, home.as_deref())
+}
+
+/// Reads the `.nuggetignore` beside the configuration file, which may be missing.
+///
+/// # Errors
+/// When it cannot be read: which projects may be captured is not known then.
+pub(crate) fn read_excluded_projects(config: &Config) -> Result<String, ConfigError> {
+    let path = config.file().with_file_name(".nuggetignore");
+    match std::fs::read(&path) {
+        Ok(bytes) => Ok(String::from_utf8_lossy(&bytes).into_owned()),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(String::new()),
+        Err(source) => Err(ConfigError::Read { path, source }),
+    }
 }
 
 /// The rule that excludes a project from capture, if there is one.

@@ -2,7 +2,7 @@
 
 use std::path::{Component, Path};
 
-/// Patterns of folders, separated by commas.
+/// Patterns of folders: separated by commas, or each on a line.
 ///
 /// A pattern without a slash matches the name of the session's folder or of any folder above it:
 /// `secret-*`. A pattern with a slash is a path from the root or, with `~/`, from home, and covers
@@ -19,21 +19,38 @@ enum Pattern {
     Path(Vec<String>),
 }
 
+impl Pattern {
+    fn parse(text: &str, home: Option<&Path>) -> Option<Self> {
+        let pattern = text.trim();
+        let expanded = pattern.strip_prefix("~/").and_then(|rest| Some(home?.join(rest)));
+        let pattern = expanded.map_or_else(|| pattern.into(), |path| path.to_string_lossy().into_owned());
+        let inner = pattern.trim_end_matches('/');
+        match inner.contains('/') {
+            true => Some(Self::Path(split_names(inner).map(str::to_owned).collect())),
+            false => (!pattern.is_empty()).then(|| Self::Name(inner.to_owned())),
+        }
+    }
+}
+
 impl Exclude {
     /// Parses the patterns. `home` is what `~` stands for.
     pub fn new(text: &str, home: Option<&Path>) -> Self {
-        let patterns = text.split(',').map(str::trim).filter(|pattern| !pattern.is_empty());
-        let patterns = patterns.map(|pattern| {
-            let expanded = pattern.strip_prefix("~/").and_then(|rest| Some(home?.join(rest)));
-            let pattern = expanded.map_or_else(|| pattern.into(), |path| path.to_string_lossy().into_owned());
-            let pattern = pattern.trim_end_matches('/');
-            if pattern.contains('/') {
-                Pattern::Path(split_names(pattern).map(str::to_owned).collect())
-            } else {
-                Pattern::Name(pattern.to_owned())
-            }
-        });
+        let patterns = text.split(',').filter_map(|pattern| Pattern::parse(pattern, home));
         Self { patterns: patterns.collect(), text: text.to_owned() }
+    }
+
+    /// Adds the lines of a file, each of which is one pattern; one that begins with `#` is none.
+    #[must_use]
+    pub fn with_lines(mut self, lines: &str, home: Option<&Path>) -> Self {
+        let lines = lines.strip_prefix('\u{feff}').unwrap_or(lines).lines().map(str::trim);
+        for line in lines.filter(|line| !line.starts_with('#')) {
+            if let Some(pattern) = Pattern::parse(line, home) {
+                self.patterns.push(pattern);
+                self.text.push('\n');
+                self.text.push_str(line);
+            }
+        }
+        self
     }
 
     /// The patterns as they were written.
@@ -120,6 +137,25 @@ mod tests {
         check("", "/w", false);
         check(" , ,", "/w", false);
         check("*", "/w", true);
+        check("a,b", "/w/a,b", false);
         check("a*a*a*a*a*a*a*a*a*a*b", &format!("/{}", "a".repeat(200)), false);
+    }
+
+    #[test]
+    fn a_line_is_one_pattern() {
+        let exclude = Exclude::new("x, y", None)
+            .with_lines("\u{feff}shop\r\n# z\n\n  a, b\n~/w\n", Some(Path::new("/h")));
+        for (cwd, expected) in [
+            ("/w/x", true),
+            ("/w/y", true),
+            ("/w/shop", true),
+            ("/w/a, b", true),
+            ("/h/w", true),
+            ("/w/a", false),
+            ("/w/z", false),
+        ] {
+            assert_eq!(exclude.covers(Path::new(cwd)), expected, "{cwd}");
+        }
+        assert_eq!(exclude.as_str(), "x, y\nshop\na, b\n~/w");
     }
 }
