@@ -130,6 +130,7 @@ impl Endpoint {
             return Err(Error::Redirect { status: status.as_u16(), to: self.redirect_target(to) });
         }
         let after = response.headers().get("retry-after").and_then(|value| value.to_str().ok()?.parse().ok());
+        let after = after.map(Duration::from_secs);
         let mut bytes = Vec::new();
         while let Some(part) = response.chunk().await.map_err(Error::Transport)? {
             bytes.extend_from_slice(&part);
@@ -148,12 +149,12 @@ impl Endpoint {
         match serde_json::from_str::<ErrorBody>(&text) {
             _ if status.is_success() && is_page => Err(Error::WebPage),
             _ if status.is_success() => Ok(text),
-            _ if is_page => Err(self.error(status.as_u16(), Vec::new(), "a web page", None)),
+            _ if is_page => Err(self.error(status.as_u16(), Vec::new(), "a web page", after)),
             Ok(body) => {
                 let (kinds, message) = body.into_parts();
-                Err(self.error(status.as_u16(), kinds, &message, after.map(Duration::from_secs)))
+                Err(self.error(status.as_u16(), kinds, &message, after))
             }
-            Err(_) => Err(self.error(status.as_u16(), Vec::new(), &text, after.map(Duration::from_secs))),
+            Err(_) => Err(self.error(status.as_u16(), Vec::new(), &text, after)),
         }
     }
 

@@ -218,6 +218,8 @@ mod tests {
             ("529 Overloaded", "", r#"{"error":{"message":"overloaded"}}"#.into()),
             ("400 Bad Request", "", r#"{"error":{"message":"prompt is too long: 9 tokens"}}"#.into()),
             ("401 Unauthorized", "", r#"{"error":{"message":"no such key: sk-canary"}}"#.into()),
+            // A gateway's.
+            ("503 Service Unavailable", "retry-after: 120\r\n", "<html>503</html>".into()),
         ])
         .await;
         let client = client(url);
@@ -228,7 +230,12 @@ mod tests {
         assert!(ask(&client).await.unwrap_err().is_too_large());
         let error = ask(&client).await.unwrap_err();
         assert!(!error.is_temporary() && !format!("{error} {error:?}").contains("canary"), "{error}");
-        assert_eq!(seen.lock().unwrap().len(), 4);
+        let error = ask(&client).await.unwrap_err();
+        assert_eq!(
+            (error.is_temporary(), error.retry_after().map(|after| after.as_secs())),
+            (true, Some(120))
+        );
+        assert_eq!(seen.lock().unwrap().len(), 5);
         let unreachable = ask(&crate::client::tests::client("http://127.0.0.1:1".into())).await.unwrap_err();
         assert!(unreachable.is_temporary() && !unreachable.may_have_cost());
     }
