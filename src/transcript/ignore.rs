@@ -20,6 +20,11 @@ const NAME_BYTES_MAX: usize = 4 << 10;
 /// How much is compared for one command: of a path, its bytes for each folder in it; of one with `*` or `?`, its bytes
 /// for each byte of the patterns. Two such words of 8 bytes and 100 patterns of 20 bytes make 32,000.
 const STEPS_MAX: usize = 10_000_000;
+/// What reads all that is in a folder. Beside other words, a name without `/` may be anything: `build` is rarely the folder.
+const READERS_OF_FOLDERS: [&str; 22] = [
+    "find", "fd", "fdfind", "grep", "egrep", "fgrep", "zgrep", "rg", "ag", "ack", "tree", "diff", "tar",
+    "zip", "cp", "scp", "rsync", "xargs", "log", "show", "blame", "archive",
+];
 /// The most ends of a file's name in a line of a search that are tried.
 const SEPARATORS_MAX: usize = 32;
 /// The longest line that names two files of a diff, in bytes, and the most spaces at which the first may end.
@@ -163,12 +168,15 @@ impl Ignore {
         let texts = pieces(command).chain(words.iter().map(|word| word.text.as_str()));
         let texts = texts.filter(|text| text.len() <= NAME_BYTES_MAX && seen.insert(*text));
         let mut steps = STEPS_MAX;
-        let is_covered = |path: &Path| {
-            [false, true].iter().any(|folder| files.matched_path_or_any_parents(path, *folder).is_ignore())
-        };
-        let mut is_named = |path: &Path| {
+        let is_reader =
+            |word: &Word| READERS_OF_FOLDERS.contains(&word.text.rsplit('/').next().unwrap_or_default());
+        let reads_folders = words.iter().any(is_reader);
+        let mut is_named = |path: &Path, may_be_folder: bool| {
             self.inner(path).is_some_and(|path| {
-                is_beyond(&mut steps, &path, path.components().count()) || is_covered(&path)
+                let is_covered = |is_folder| files.matched_path_or_any_parents(&path, is_folder).is_ignore();
+                is_beyond(&mut steps, &path, path.components().count())
+                    || is_covered(false)
+                    || may_be_folder && is_covered(true)
             })
         };
         for text in texts {
@@ -176,7 +184,9 @@ impl Ignore {
             let repository = Some(&self.repository).filter(|_| text.contains(':'));
             for name in names(text) {
                 let in_repository = repository.map(|folder| folder.join(name));
-                if self.paths(name, &folders).chain(in_repository).any(|path| is_named(&path)) {
+                let may_be_folder = reads_folders || name.contains('/');
+                if self.paths(name, &folders).chain(in_repository).any(|path| is_named(&path, may_be_folder))
+                {
                     return Some(name.to_owned());
                 }
             }
@@ -594,6 +604,9 @@ mod tests {
             &ignore,
             &[
                 "find secrets -type f -exec cat {} +",
+                "/usr/bin/find secrets",
+                "git log -p -- secrets",
+                "du secrets/",
                 "grep -rh pay secrets/",
                 "rg --no-filename pay conf/secrets",
                 "cd -- secrets && cat a.txt",
@@ -609,6 +622,8 @@ mod tests {
                 "cat src/secrets.rs",
                 "cd - && cat pay.csv",
                 "cargo test",
+                "cargo test secrets",
+                "git commit -m 'secrets have a folder'",
             ],
         );
         assert!(!ignore.covers("secrets"), "its name alone is no content");
