@@ -21,6 +21,9 @@ const CONFIDENCE_PERSON: f64 = 0.8;
 /// The confidence in what a model wrote and nobody reviewed.
 const CONFIDENCE_MEMORY: f64 = 0.6;
 
+/// How many words in braces at the beginning of a rule's pattern are told apart.
+const ALTERNATIVES_MAX: usize = 64;
+
 /// A unit that the import proposes. The serialised fields are the JSON output.
 #[derive(Serialize)]
 pub(super) struct ProposedUnit {
@@ -153,10 +156,37 @@ impl NoteKeys {
 
 /// The patterns of a rule's `paths`: a list, or words between commas.
 fn patterns(paths: &Value) -> Vec<String> {
-    match paths {
-        Value::Sequence(items) => items.iter().filter_map(Value::as_str).map(str::to_owned).collect(),
-        Value::String(words) => words.split(',').map(|word| word.trim().to_owned()).collect(),
+    let words: Vec<&str> = match paths {
+        Value::Sequence(items) => items.iter().filter_map(Value::as_str).collect(),
+        Value::String(words) => split_outside_braces(words),
         _ => Vec::new(),
+    };
+    words.into_iter().flat_map(|word| alternatives(word.trim())).collect()
+}
+
+/// The parts between the commas that are in no braces.
+fn split_outside_braces(text: &str) -> Vec<&str> {
+    let mut depth = 0_usize;
+    let is_end = |c: char| {
+        match c {
+            '{' => depth += 1,
+            '}' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        c == ',' && depth == 0
+    };
+    text.split(is_end).collect()
+}
+
+/// One pattern for each of the words in the braces that a pattern begins with. Elsewhere braces are below a folder.
+fn alternatives(pattern: &str) -> Vec<String> {
+    let in_braces = pattern.strip_prefix('{').and_then(|inner| inner.split_once('}'));
+    match in_braces.map(|(words, rest)| (words.split(','), rest)) {
+        // Each gets the rest of the pattern, so many would make much of little.
+        Some((words, rest)) if words.clone().count() <= ALTERNATIVES_MAX => {
+            words.map(|word| format!("{}{rest}", word.trim())).collect()
+        }
+        _ => vec![pattern.to_owned()],
     }
 }
 
@@ -363,6 +393,19 @@ mod tests {
         let (keys, problems) = keys(raw);
         assert_eq!(keys.kept, [("scope", serde_yaml::from_str("[src/api, src/lib.rs]").unwrap())]);
         assert!(problems.len() == 1 && problems[0].contains("**/*.md"), "{problems:?}");
+    }
+
+    #[test]
+    fn a_comma_in_braces_does_not_end_a_pattern() {
+        for (paths, folders) in [
+            ("src/**/*.{ts,tsx}", "[src]"),
+            ("'{app,lib}/**/*.ts, tests/**/*.test.ts'", "[app, lib, tests]"),
+            ("['{app,lib/core}/**', 'web/{a,b}.ts']", "[app, lib/core, web]"),
+        ] {
+            let (keys, problems) = keys(&format!("---\npaths: {paths}\n---\nText\n"));
+            assert_eq!(keys.kept, [("scope", serde_yaml::from_str(folders).unwrap())], "{paths}");
+            assert!(problems.is_empty(), "{problems:?}");
+        }
     }
 
     #[test]
