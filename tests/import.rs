@@ -365,3 +365,25 @@ fn exported_units_of_every_type_come_back_as_they_were() {
     let path = home.sandbox.brain().join("domains/web/decisions/pools.md");
     assert_eq!(std::fs::read_to_string(path).unwrap(), raw);
 }
+
+#[test]
+fn a_rule_of_the_user_bears_on_no_repository() {
+    let home = Home::new();
+    let (client, dotfiles) = (home.sandbox.path().join(".claude"), home.sandbox.path().join("dotfiles"));
+    std::fs::create_dir(&dotfiles).unwrap();
+    let git = |arguments: &[&str]| crate::support::git(&dotfiles, arguments);
+    git(&["init", "--quiet"]);
+    git(&["remote", "add", "origin", "https://github.com/octocat/dotfiles.git"]);
+    std::fs::rename(&client, dotfiles.join("claude")).unwrap();
+    std::os::unix::fs::symlink(dotfiles.join("claude"), &client).unwrap();
+    let rule = "---\npaths: src/api/**\n---\n\n# Errors of the API\n\nEvery handler of the API returns JSON, also for errors.\n";
+    home.write(".claude/rules/api.md", rule);
+    let imported = home.import(&["claude-md"]);
+    home.merge(&imported);
+    let units = imported["units"].as_array().unwrap();
+    let unit = units.iter().find(|unit| unit["title"].as_str().unwrap().contains("Errors of the API"));
+    let path = unit.unwrap()["path"].as_str().unwrap();
+    let text = std::fs::read_to_string(home.sandbox.brain().join(path)).unwrap();
+    let unit = knowledge::Document::parse(text).unwrap().unit(path).unwrap();
+    assert_eq!((unit.scope[0].path.as_deref(), unit.scope[0].repository.as_deref()), (Some("src/api"), None));
+}

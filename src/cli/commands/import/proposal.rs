@@ -137,7 +137,8 @@ impl NoteKeys {
                 }
             }
             if !scopes.is_empty() {
-                let project = source.path.parent().map(|folder| ::archive::Project::from_folder(folder).key);
+                let folder = source.path.parent().filter(|folder| !is_of_client(folder));
+                let project = folder.map(|folder| ::archive::Project::from_folder(folder).key);
                 // Without a remote it is a path of this machine, which says nothing on another one.
                 let repository = project.filter(|key| !key.starts_with('/'));
                 let scope = |path: String| match &repository {
@@ -152,6 +153,14 @@ impl NoteKeys {
         }
         (Self { kept, is_enforced }, problems)
     }
+}
+
+/// Whether a folder is among the user's own of the client, which bear on every project, though they may be in a repository
+/// of settings. Its path has no links.
+fn is_of_client(folder: &Path) -> bool {
+    let client = transcript::client_folder();
+    let own = client.iter().flat_map(|client| [client.clone(), client.join("rules")]);
+    own.filter_map(|own| std::fs::canonicalize(own).ok()).any(|own| folder.starts_with(own))
 }
 
 /// The patterns of a rule's `paths`: a list, or words between commas.
