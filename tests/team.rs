@@ -419,6 +419,12 @@ fn what_a_servers_commands_take_away_they_say() {
     assert_eq!(partly.status.code(), Some(3));
     assert_eq!(String::from_utf8_lossy(&partly.stdout), "revoked token 3\n");
     assert!(String::from_utf8_lossy(&partly.stderr).contains("no token 99"));
+    // A subject is what the list shows of it.
+    for who in ["eve ", "eve", "e\u{200b}ve"] {
+        sandbox.ok(["server", "token", "create", who, "payments"]);
+    }
+    assert_eq!(sandbox.json(["server", "token", "list", "--json"])[4]["subject"], "eve");
+    assert_eq!(sandbox.ok(["server", "token", "revoke", "--of", "eve "]), "revoked tokens 5, 6, 7\n");
     let listed = sandbox.ok(["server", "token", "list"]);
     assert!(listed.lines().next().unwrap().contains("MADE") && listed.contains("never"), "{listed}");
     assert!(listed.lines().all(|line| line.trim_end().len() <= 80), "{listed}");

@@ -353,7 +353,7 @@ impl TokenArgs {
                 // The token alone is on stdout, for a pipe.
                 output::note(&format!(
                     "token {id} for {}, until {}; it is shown only now:",
-                    safe(&subject),
+                    clean_subject(&subject),
                     expires.strftime("%Y-%m-%d")
                 ));
                 output::print(&format!("{token}\n"))
@@ -379,14 +379,14 @@ fn revoke_tokens(
             .hint("`nugget server token list` shows all")
     };
     if let Some(of) = of {
-        let tokens = store.tokens()?;
+        let (tokens, of) = (store.tokens()?, clean_subject(of));
         ids = tokens
             .iter()
-            .filter(|token| token.subject == of && token.revoked.is_none())
+            .filter(|token| clean_subject(&token.subject) == of && token.revoked.is_none())
             .map(|token| token.id)
             .collect();
         if ids.is_empty() {
-            return Err(missing(format!("of {}", safe(of))));
+            return Err(missing(format!("of {of}")));
         }
     }
     let (mut revoked, mut failed) = (Vec::new(), Vec::new());
@@ -407,6 +407,11 @@ fn revoke_tokens(
     if failed.is_empty() { Ok(()) } else { Err(missing(failed.join(", "))) }
 }
 
+/// Whom a token is for, as the list shows it: two that look alike are one.
+fn clean_subject(subject: &str) -> String {
+    knowledge::text::one_line(subject, usize::MAX)
+}
+
 /// Whether a token can be used, in a word.
 fn token_state(token: &Token) -> &'static str {
     match token.revoked {
@@ -425,7 +430,8 @@ pub(super) fn create_token(
     scopes: &[String],
     expires: Timestamp,
 ) -> Result<(i32, String), CliError> {
-    if subject.trim().is_empty() {
+    let subject = &clean_subject(subject);
+    if subject.is_empty() {
         return Err(CliError::new("the token is for nobody").code(USAGE).hint("name a person or a machine"));
     }
     let mut ids: Vec<BrainId> = Vec::new();
