@@ -387,3 +387,21 @@ fn a_rule_of_the_user_bears_on_no_repository() {
     let unit = knowledge::Document::parse(text).unwrap().unit(path).unwrap();
     assert_eq!((unit.scope[0].path.as_deref(), unit.scope[0].repository.as_deref()), (Some("src/api"), None));
 }
+
+#[test]
+fn a_unit_with_the_line_ends_of_windows_comes_as_it_is() {
+    let home = Home::new();
+    let raw = "---\nid: retry-old\ntype: pattern\ndomain: web\ntitle: Retry thrice\nrelated:\n- id: queues\n  relation: related_to\ncreated: 2026-01-02\n---\n\n# Retry thrice\n\nA lost connection is opened again three times.\n";
+    let of_windows = knowledge::document::with_crlf(raw);
+    home.write("okf/domains/web/patterns/retry-old.md", &of_windows);
+    let okf = home.sandbox.path().join("okf");
+    let imported = home.import(&[okf.to_str().unwrap()]);
+    assert_eq!(imported["units"][0]["id"], "retry-old", "{imported}");
+    home.merge(&imported);
+    let path = home.sandbox.brain().join("domains/web/patterns/retry-old.md");
+    assert_eq!(std::fs::read_to_string(path).unwrap(), of_windows);
+    // A checkout on another machine has other line ends.
+    home.write("okf/domains/web/patterns/retry-old.md", raw);
+    let again = home.import(&[okf.to_str().unwrap()]);
+    assert_eq!(reasons(&again), ["known already: retry-old in the brain"], "{again}");
+}

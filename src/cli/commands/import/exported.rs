@@ -22,7 +22,9 @@ pub(super) fn exported_unit(
     let id = unit.id.as_str();
     let digest = text_digest(raw);
     let updates = match repository.read_at(base, &path)? {
-        Some(content) if content == raw.as_bytes() => {
+        Some(content)
+            if String::from_utf8(content.clone()).is_ok_and(|ours| with_lf(&ours) == with_lf(raw)) =>
+        {
             return Ok(Some(Err(format!("known already: {id} in the brain"))));
         }
         Some(content) if is_older(&unit, &content, &path) => {
@@ -37,6 +39,11 @@ pub(super) fn exported_unit(
         return Ok(Some(Err(reason)));
     }
     Ok(Some(Ok(ProposedUnit::verbatim(path, &unit, source, raw, updates, digest))))
+}
+
+/// A text whose lines do not end as on Windows.
+fn with_lf(text: &str) -> String {
+    text.replace("\r\n", "\n")
 }
 
 /// Whether the brain's file at this path is of a later change than the unit.
@@ -62,7 +69,8 @@ pub(super) fn unit_of_brain(raw: &str, source: &SourceFile) -> Option<(String, U
     let unit = Document::parse(raw).ok()?.unit(&path).ok()?;
     let is_in_place = unit.id.as_str() == source.stem() && unit.domain.as_str() == domain;
     // What is hidden or secret is taken out on the usual way.
-    let is_clean = transcript::clean(raw) == raw.trim() && text::strip_hidden(raw) == raw;
+    let plain = with_lf(raw);
+    let is_clean = transcript::clean(raw) == plain.trim() && text::strip_hidden(raw) == plain;
     let is_kept = is_in_place && is_clean && unit.enforce.is_none();
     (is_kept && unit.kind.folder() == folder).then_some((path, unit))
 }
