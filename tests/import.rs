@@ -405,3 +405,49 @@ fn a_unit_with_the_line_ends_of_windows_comes_as_it_is() {
     let again = home.import(&[okf.to_str().unwrap()]);
     assert_eq!(reasons(&again), ["known already: retry-old in the brain"], "{again}");
 }
+
+#[test]
+fn what_a_note_says_no_more_is_reset_unless_a_person_set_it() {
+    let home = Home::new();
+    let note = |keys: &str, port: u32| {
+        let text = format!(
+            "---\n{keys}title: Port\n---\n\nThe staging database listens on port {port} of the host.\n"
+        );
+        home.write("kept/port.md", text);
+    };
+    let folder = home.sandbox.path().join("kept");
+    let import = || {
+        let imported = home.import(&[folder.to_str().unwrap()]);
+        assert_eq!(titles(&imported).len(), 1, "{imported}");
+        home.merge(&imported);
+        imported
+    };
+    note("status: deprecated\nscope: src/old\nalternatives: [sockets]\n", 6543);
+    let path = import()["units"][0]["path"].as_str().unwrap().to_owned();
+    let file = home.sandbox.brain().join(&path);
+    let document = || knowledge::Document::parse(std::fs::read_to_string(&file).unwrap()).unwrap();
+    let unit = || document().unit(&path).unwrap();
+    assert_eq!((unit().status.as_deref(), unit().scope.len()), (Some("deprecated"), 1));
+
+    note("alternatives: [sockets]\n", 6544);
+    assert!(import()["left_out"].as_array().unwrap().is_empty());
+    assert_eq!((unit().status.as_deref(), unit().scope.len()), (Some("active"), 0));
+    assert_eq!(unit().alternatives, ["sockets"]);
+
+    // A person says so in the brain.
+    let mut mine = document();
+    mine.set("status", &"deprecated".into());
+    mine.set("alternatives", &vec!["pipes"].into());
+    std::fs::write(&file, mine.as_str()).unwrap();
+    home.sandbox.git(&["commit", "--quiet", "--all", "--message", "mine"]);
+    note("", 6545);
+    let imported = import();
+    let kept = "the note says nothing of it; the unit keeps what it has in the brain";
+    assert_eq!(reasons(&imported), [kept, kept], "{imported}");
+    assert!(imported["left_out"][0]["what"].as_str().unwrap().ends_with("kept/port.md: alternatives"));
+    assert_eq!(
+        (unit().status.as_deref(), unit().alternatives),
+        (Some("deprecated"), vec!["pipes".to_owned()])
+    );
+    assert!(unit().body.contains("6545"));
+}

@@ -29,6 +29,9 @@ const UNITS_MAX: usize = 2_000;
 /// How many units and reasons the text output lists.
 const LISTED_MAX: usize = 20;
 
+/// Why a key of a unit is not that of its note.
+const ONLY_IN_UNIT: &str = "the note says nothing of it; the unit keeps what it has in the brain";
+
 const AFTER_HELP: &str = "\
 SOURCE is a file or a folder of notes (.md, .markdown, .txt), or one of
   claude-md     CLAUDE.md files and .claude/rules: your own, and those of this
@@ -195,7 +198,14 @@ fn collect_units(
                 match known.compare(&section, &file.shown) {
                     Comparison::New => Ok(new_unit(&section, &keys, file, known, now)),
                     Comparison::Changed { path } => {
-                        update_unit(&section, &keys, file, repository, base, &path, now)?
+                        let updated = update_unit(&section, &keys, file, repository, base, &path, now)?;
+                        updated.map(|(unit, only_in_unit)| {
+                            left_out.extend(only_in_unit.into_iter().map(|key| LeftOut {
+                                what: format!("{}: {key}", file.shown),
+                                reason: ONLY_IN_UNIT.to_owned(),
+                            }));
+                            unit
+                        })
                     }
                     Comparison::Known { reason } => Err(reason),
                 }

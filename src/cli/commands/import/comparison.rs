@@ -154,6 +154,14 @@ pub(super) fn is_as_imported(document: &Document) -> bool {
     matches!(&import_sources(document)[..], [(_, _, digest)] if *digest == digest_now)
 }
 
+/// What the last import of a unit took from its note's front matter.
+pub(super) fn imported_keys(document: &Document) -> serde_yaml::Mapping {
+    let sources = document.get("sources");
+    let mut entries = sources.as_ref().and_then(|sources| sources.as_sequence()).into_iter().flatten();
+    let keys = entries.find_map(|entry| entry.get("keys")?.as_mapping());
+    keys.cloned().unwrap_or_default()
+}
+
 /// The file, section and digest of each import of a unit.
 fn import_sources(document: &Document) -> Vec<(String, Option<String>, String)> {
     let Some(serde_yaml::Value::Sequence(entries)) = document.get("sources") else { return Vec::new() };

@@ -87,6 +87,9 @@ impl ProposedUnit {
     }
 }
 
+/// The keys of a note's front matter that its units have too.
+const KEPT_KEYS: [&str; 4] = ["scope", "alternatives", "stale_after", "status"];
+
 /// What a note's front matter says beside its subject, and whether it is enforced.
 #[derive(Default)]
 pub(super) struct NoteKeys {
@@ -107,8 +110,7 @@ impl NoteKeys {
             // A word such as `draft` is the site's, but what no longer holds must not come back as current.
             key != "status" || value.as_str().is_some_and(knowledge::unit::is_retired)
         };
-        let keys = ["scope", "alternatives", "stale_after", "status"];
-        let kept = keys.into_iter().filter_map(|key| {
+        let kept = KEPT_KEYS.into_iter().filter_map(|key| {
             let mut value = document.get(key).filter(|value| !value.is_null() && is_possible(key, value))?;
             if !is_kept(key, &value) {
                 return None;
@@ -152,6 +154,37 @@ impl NoteKeys {
             }
         }
         (Self { kept, is_enforced }, problems)
+    }
+
+    /// Puts into a unit what the note says otherwise than at the last import. Returns the keys of which the note says
+    /// nothing, and the unit something that the import did not write.
+    fn update(&self, document: &mut Document) -> Vec<&'static str> {
+        let imported = comparison::imported_keys(document);
+        let mut left = Vec::new();
+        for key in KEPT_KEYS {
+            let said = self.kept.iter().find(|(name, _)| *name == key).map(|(_, value)| value);
+            let imported = imported.get(key);
+            let unset = unset(key);
+            let has = document.get(key).filter(|value| !value.is_null() && *value != unset);
+            match said {
+                Some(value) if imported != Some(value) => document.set(key, value),
+                // What a person has made of it since stays.
+                Some(_) => {}
+                None if has.is_none() => {}
+                None if has.as_ref() == imported => document.set(key, &unset),
+                None => left.push(key),
+            }
+        }
+        left
+    }
+}
+
+/// What a unit that has nothing to say has for a key.
+fn unset(key: &str) -> Value {
+    match key {
+        "status" => "active".into(),
+        "stale_after" => Value::Null,
+        _ => Value::Sequence(Vec::new()),
     }
 }
 
@@ -256,7 +289,7 @@ pub(super) fn new_unit(
     front.extend([
         ("created", timestamp(source.modified.unwrap_or(now))),
         ("last_modified", timestamp(now)),
-        ("sources", provenance(section, source, &digest, now)),
+        ("sources", provenance(section, keys, source, &digest, now)),
     ]);
     let document = Document::compose(&front, &unit_body(section));
     ProposedUnit {
@@ -273,8 +306,8 @@ pub(super) fn new_unit(
     }
 }
 
-/// Puts the current text of a section into the unit that an earlier import made of it, or returns the reason why
-/// that would overwrite somebody's work.
+/// Puts the current text of a section into the unit that an earlier import made of it, and returns it with the keys that
+/// only the unit has; or the reason why that would overwrite somebody's work.
 pub(super) fn update_unit(
     section: &NoteSection,
     keys: &NoteKeys,
@@ -283,7 +316,7 @@ pub(super) fn update_unit(
     base: CommitId,
     path: &str,
     now: Timestamp,
-) -> Result<Result<ProposedUnit, String>, CliError> {
+) -> Result<Result<(ProposedUnit, Vec<&'static str>), String>, CliError> {
     let content = repository.read_at(base, path)?.and_then(|bytes| String::from_utf8(bytes).ok());
     let Some(mut document) = content.and_then(|text| Document::parse(text).ok()) else {
         return Ok(Err(format!("its unit {path} is not on the default branch")));
@@ -301,12 +334,10 @@ pub(super) fn update_unit(
     document.set_body(&format!("\n{}\n", unit_body(section).trim()));
     document.set("title", &section.title.as_str().into());
     document.set("description", &section.description.as_str().into());
-    for (key, value) in &keys.kept {
-        document.set(key, value);
-    }
+    let left = keys.update(&mut document);
     document.set("last_modified", &timestamp(now));
-    document.set("sources", &provenance(section, source, &digest, now));
-    Ok(Ok(ProposedUnit {
+    document.set("sources", &provenance(section, keys, source, &digest, now));
+    let unit = ProposedUnit {
         id: unit.id.as_str().to_owned(),
         path: path.to_owned(),
         title: section.title.clone(),
@@ -317,7 +348,8 @@ pub(super) fn update_unit(
         updates: true,
         content: document.as_str().to_owned(),
         digest,
-    }))
+    };
+    Ok(Ok((unit, left)))
 }
 
 fn unit_body(section: &NoteSection) -> String {
@@ -329,7 +361,13 @@ fn timestamp(time: Timestamp) -> Value {
 }
 
 /// The `sources` of a unit.
-fn provenance(section: &NoteSection, source: &SourceFile, digest: &str, now: Timestamp) -> Value {
+fn provenance(
+    section: &NoteSection,
+    keys: &NoteKeys,
+    source: &SourceFile,
+    digest: &str,
+    now: Timestamp,
+) -> Value {
     let mut entry = Mapping::new();
     entry.insert("file".into(), source.shown.as_str().into());
     if let Some(section) = &section.section {
@@ -337,6 +375,10 @@ fn provenance(section: &NoteSection, source: &SourceFile, digest: &str, now: Tim
     }
     entry.insert("digest".into(), digest.into());
     entry.insert("time".into(), timestamp(source.modified.unwrap_or(now)));
+    if !keys.kept.is_empty() {
+        let kept = keys.kept.iter().map(|(key, value)| ((*key).into(), value.clone()));
+        entry.insert("keys".into(), Value::Mapping(kept.collect()));
+    }
     Value::Sequence(vec![Value::Mapping(entry)])
 }
 
