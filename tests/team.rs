@@ -425,6 +425,12 @@ fn what_a_servers_commands_take_away_they_say() {
     }
     assert_eq!(sandbox.json(["server", "token", "list", "--json"])[4]["subject"], "eve");
     assert_eq!(sandbox.ok(["server", "token", "revoke", "--of", "eve "]), "revoked tokens 5, 6, 7\n");
+
+    sandbox.ok(["server", "token", "create", "bob", "payments"]);
+    let again = sandbox.run(["server", "token", "revoke", "3", "8", "8", "--json"]);
+    assert_eq!(again.status.code(), Some(3));
+    let told: serde_json::Value = serde_json::from_slice(&again.stdout).unwrap();
+    assert_eq!(told, json!({ "revoked": [8], "missing": [3] }));
     let listed = sandbox.ok(["server", "token", "list"]);
     assert!(listed.lines().next().unwrap().contains("MADE") && listed.contains("never"), "{listed}");
     assert!(listed.lines().all(|line| line.trim_end().len() <= 80), "{listed}");

@@ -1,5 +1,6 @@
 //! `nugget server migrate|brain|token|status`.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use brain::Config;
@@ -389,22 +390,23 @@ fn revoke_tokens(
             return Err(missing(format!("of {of}")));
         }
     }
+    let mut named = HashSet::new();
+    ids.retain(|id| named.insert(*id));
     let (mut revoked, mut failed) = (Vec::new(), Vec::new());
     for id in ids {
         match store.revoke_token(id, &person())? {
             true => revoked.push(id),
-            false => failed.push(id.to_string()),
+            false => failed.push(id),
         }
     }
-    if as_json && failed.is_empty() {
-        return output::print_json(&json!({ "revoked": revoked }));
-    }
-    if !revoked.is_empty() {
-        let ids = revoked.iter().map(i32::to_string).collect::<Vec<_>>().join(", ");
+    let listed = |ids: &[i32]| ids.iter().map(i32::to_string).collect::<Vec<_>>().join(", ");
+    if as_json {
+        output::print_json(&json!({ "revoked": revoked, "missing": failed }))?;
+    } else if !revoked.is_empty() {
         let tokens = if revoked.len() == 1 { "token" } else { "tokens" };
-        output::print(&format!("revoked {tokens} {ids}\n"))?;
+        output::print(&format!("revoked {tokens} {}\n", listed(&revoked)))?;
     }
-    if failed.is_empty() { Ok(()) } else { Err(missing(failed.join(", "))) }
+    if failed.is_empty() { Ok(()) } else { Err(missing(listed(&failed))) }
 }
 
 /// Whom a token is for, as the list shows it: two that look alike are one.
