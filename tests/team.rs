@@ -431,6 +431,10 @@ fn what_a_servers_commands_take_away_they_say() {
     assert_eq!(again.status.code(), Some(3));
     let told: serde_json::Value = serde_json::from_slice(&again.stdout).unwrap();
     assert_eq!(told, json!({ "revoked": [8], "missing": [3] }));
+    for same in [format!("{}/", remote.display()), format!("{}/./brain.git", sandbox.path().display())] {
+        let twice = stderr_of(&sandbox, 1, &["server", "brain", "add", "again", &same]);
+        assert!(twice.contains("is the repository of the brain payments"), "{same}: {twice}");
+    }
     let listed = sandbox.ok(["server", "token", "list"]);
     assert!(listed.lines().next().unwrap().contains("MADE") && listed.contains("never"), "{listed}");
     assert!(listed.lines().all(|line| line.trim_end().len() <= 80), "{listed}");

@@ -171,8 +171,16 @@ fn add_brain(context: &Context, args: &AddressArgs) -> Result<(), CliError> {
 
 /// Two brains of one repository would propose everything twice. A brain's own address is free for itself.
 fn check_is_free(store: &TeamStore, remote: &str, its: Option<BrainId>) -> Result<(), CliError> {
-    let parsed = RemoteUrl::parse(remote);
-    let is_same = |other: &str| match (&parsed, RemoteUrl::parse(other)) {
+    let parse = |remote: &str| {
+        let mut parsed = RemoteUrl::parse(remote)?;
+        // A folder of this machine has many paths.
+        if let Some(path) = std::fs::canonicalize(&parsed.path).ok().filter(|_| parsed.host.is_empty()) {
+            parsed.path = path.to_string_lossy().into_owned();
+        }
+        Some(parsed)
+    };
+    let parsed = parse(remote);
+    let is_same = |other: &str| match (&parsed, parse(other)) {
         (Some(one), Some(other)) => one.is_same_repository(&other),
         _ => remote == other,
     };
