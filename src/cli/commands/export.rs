@@ -38,6 +38,8 @@ Examples:
 
 /// The folder of an export that is not complete.
 const PARTIAL: &str = ".nugget-partial";
+/// The file in it that names what is moved out of it, once all is written.
+const MOVING: &str = ".moving";
 
 #[derive(clap::Args)]
 #[command(after_help = AFTER_HELP)]
@@ -192,30 +194,44 @@ fn write_folder(
     };
     // What is not complete is in a folder of its own, so that the next export can remove what a killed one has left.
     let partial = folder.join(PARTIAL);
-    let is_used =
-        |entry: std::io::Result<std::fs::DirEntry>| entry.is_ok_and(|entry| entry.file_name() != PARTIAL);
-    if std::fs::read_dir(folder).is_ok_and(|mut entries| entries.any(is_used)) {
+    take_back(&partial, folder).map_err(failed)?;
+    if std::fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_some()) {
         return Err(CliError::new(format!("{} is not empty; nothing was written", folder.display()))
             .hint("give an empty or a new folder"));
     }
-    let remove_partial = || match std::fs::remove_dir_all(&partial) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
-    };
-    remove_partial().map_err(failed)?;
     let move_up = || -> std::io::Result<()> {
-        for entry in std::fs::read_dir(&partial)? {
-            let entry = entry?;
-            std::fs::rename(entry.path(), folder.join(entry.file_name()))?;
+        let names = std::fs::read_dir(&partial)?.map(|entry| Ok(entry?.file_name()));
+        let names = names.collect::<std::io::Result<Vec<_>>>()?;
+        let listed: Vec<_> = names.iter().filter_map(|name| name.to_str()).collect();
+        std::fs::write(partial.join(MOVING), serde_json::to_vec(&listed)?)?;
+        for name in &names {
+            std::fs::rename(partial.join(name), folder.join(name))?;
         }
-        std::fs::remove_dir(&partial)
+        std::fs::remove_dir_all(&partial)
     };
     let written = write_units(brain, name, units, &partial, &failed).and_then(|()| move_up().map_err(failed));
     if written.is_err() {
         // The first error is returned; the next export removes what is left.
-        let _ = remove_partial();
+        let _ = take_back(&partial, folder);
     }
     written
+}
+
+/// Removes what an export that is not complete has written, and what it has moved into the folder already.
+fn take_back(partial: &Path, folder: &Path) -> std::io::Result<()> {
+    let found = |done: std::io::Result<()>| match done {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    };
+    // None is named before all is written, and half a list is none.
+    let moving = std::fs::read(partial.join(MOVING)).unwrap_or_default();
+    let moving: Vec<String> = serde_json::from_slice(&moving).unwrap_or_default();
+    let is_plain = |name: &str| Path::new(name).file_name().is_some_and(|own| own == name);
+    for name in moving.iter().filter(|name| is_plain(name) && !partial.join(name).exists()) {
+        let moved = folder.join(name);
+        found(if moved.is_dir() { std::fs::remove_dir_all(moved) } else { std::fs::remove_file(moved) })?;
+    }
+    found(std::fs::remove_dir_all(partial))
 }
 
 fn write_units(
@@ -335,5 +351,31 @@ mod tests {
             std::fs::read_dir(&target).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         assert_eq!(names, ["index.md"]);
         assert!(write_folder(&brain, "brain", &[], &target).is_err());
+    }
+
+    #[test]
+    fn an_export_that_was_killed_between_two_files_is_begun_anew() {
+        let folder = tempfile::tempdir().unwrap();
+        let brain = brain::Brain::init(&folder.path().join("brain")).unwrap().brain;
+        let target = folder.path().join("okf");
+        let partial = target.join(PARTIAL);
+        let kill = |moved: &Path| {
+            std::fs::create_dir_all(partial.join("domains")).unwrap();
+            std::fs::write(partial.join("index.md"), "old").unwrap();
+            std::fs::write(partial.join(MOVING), r#"["domains","index.md"]"#).unwrap();
+            std::fs::rename(partial.join(moved), target.join(moved)).unwrap();
+        };
+        kill(Path::new("domains"));
+        write_folder(&brain, "brain", &[], &target).unwrap();
+        let names: Vec<_> =
+            std::fs::read_dir(&target).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(names, ["index.md"]);
+
+        // A person has put a file beside what was moved.
+        kill(Path::new("index.md"));
+        std::fs::create_dir(target.join("domains")).unwrap();
+        std::fs::write(target.join("domains/mine.md"), "mine").unwrap();
+        assert!(write_folder(&brain, "brain", &[], &target).is_err());
+        assert_eq!(std::fs::read_to_string(target.join("domains/mine.md")).unwrap(), "mine");
     }
 }
