@@ -179,6 +179,11 @@ fn a_path_is_written_as_absolute_and_a_name_as_it_is() {
     {
         assert_eq!(set(key, value).0, value);
     }
+    // A provider's model may be named before the provider.
+    assert_eq!(set("embed.model", "acme/embed-1"), ("acme/embed-1".to_owned(), String::new()));
+    std::fs::create_dir(sandbox.path().join("models")).unwrap();
+    std::fs::write(sandbox.path().join("models/mine"), "").unwrap();
+    assert_eq!(set("embed.model", "models/mine").0, absolute("models/mine"));
     set("embed.provider", "openai");
     assert_eq!(set("embed.model", "acme/embed-1"), ("acme/embed-1".to_owned(), String::new()));
 }

@@ -1,5 +1,7 @@
 //! `nugget config`: prints and changes the settings.
 
+use std::path::Path;
+
 use brain::config::{ConfigError, Origin, variable_name};
 use brain::settings::{KEYS, Key, Kind, find};
 use brain::{Config, StatePaths};
@@ -238,9 +240,12 @@ fn names_a_file(config: &Config, key: &Key, value: &str) -> bool {
         && !value.is_empty()
         && match key.name {
             "extract.claude" => value.contains('/'),
+            // The name of a provider's model may have slashes, and may be set before the provider.
             "embed.model" => {
                 config.string("embed.provider") == "local"
-                    && (value.contains('/') || value.ends_with(".onnx"))
+                    && (value.starts_with(['.', '/', '~'])
+                        || value.ends_with(".onnx")
+                        || Path::new(value).exists())
             }
             _ => true,
         }
