@@ -136,7 +136,8 @@ fn uninstall_says_which_entry_it_keeps_as_it_was_edited() {
     fs::write(sandbox.path().join(".claude/settings.json"), &edited).unwrap();
     let printed = sandbox.ok(["uninstall"]);
     assert!(
-        printed.contains("kept, as it was edited: ") && printed.contains("nugget guard --quiet"),
+        printed.contains("kept, as it is not as nugget wrote it: ")
+            && printed.contains("nugget guard --quiet"),
         "{printed}"
     );
     assert!(printed.contains("in ~/.claude/settings.json; remove it there"), "{printed}");
@@ -147,6 +148,16 @@ fn uninstall_says_which_entry_it_keeps_as_it_was_edited() {
     );
     let left = read_text(&sandbox, ".claude/settings.json");
     assert!(left.contains("nugget guard --quiet") && !left.contains("session-start"), "{left}");
+
+    // It still runs, whatever was installed and removed since.
+    let again = sandbox.ok(["uninstall"]);
+    assert!(again.contains("nothing was changed") && !again.contains("not installed"), "{again}");
+    assert!(again.contains("kept, as it is not as nugget wrote it: "), "{again}");
+    sandbox.ok(["install"]);
+    let removed = sandbox.json(["uninstall", "--json"]);
+    assert_eq!(removed["changed"], true);
+    assert!(removed["kept"][0]["entry"].as_str().unwrap().contains("nugget guard --quiet"), "{removed}");
+    assert_eq!(removed["kept"].as_array().unwrap().len(), 1, "{removed}");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 //! A record of the installation is kept in nugget's data folder, with a copy of each file as it was. A file that
 //! has not changed since is restored byte for byte; from one that has changed only nugget's entries are removed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
@@ -137,8 +137,8 @@ pub(crate) struct Removal {
     pub(crate) changes: Vec<Change>,
     /// The plugin's folder, if there is one.
     pub(crate) plugin: Option<PathBuf>,
-    /// What stays, as somebody has edited it since the installation: the file and the command there.
-    pub(crate) edited_since: Vec<(PathBuf, String)>,
+    /// What still calls nugget, as somebody has edited or written it: the file and the command there.
+    pub(crate) kept: Vec<(PathBuf, String)>,
 }
 
 impl ClientFiles {
@@ -271,7 +271,7 @@ impl ClientFiles {
     pub(crate) fn plan_removal(&self) -> Result<Removal, CliError> {
         let record = self.read_record()?;
         let plugin = self.installed_plugin(record.as_ref());
-        let (mut changes, mut edited_since) = (Vec::new(), Vec::new());
+        let (mut changes, mut kept) = (Vec::new(), Vec::new());
         let edited = match record {
             Some(record) => record.files,
             None => self.default_edits()?,
@@ -281,17 +281,20 @@ impl ClientFiles {
             let after = self.without(&edited, before.as_deref())?;
             let present = before.as_deref().unwrap_or_default();
             let is_removed = |added: &Added| matches!(json_edit::remove(present, added), Ok(Some(_)));
-            let (added, others): (Vec<_>, Vec<_>) = edited.added.into_iter().partition(is_removed);
-            let left = json_edit::value(after.as_deref().unwrap_or_default()).unwrap_or_default();
-            edited_since.extend(
-                others
-                    .iter()
-                    .filter_map(|added| Some((edited.path.clone(), called_there(&left, &added.entry)?))),
-            );
+            let added = edited.added.into_iter().filter(is_removed).collect();
             changes.push(Change { path: edited.path, before, after, original: None, added });
         }
+        for path in [&self.settings, &self.servers] {
+            let left = match changes.iter().find(|change| change.path == *path) {
+                Some(change) => change.after.clone(),
+                // Nothing is removed there, so a file that cannot be read is no obstacle.
+                None => read(path).ok().flatten(),
+            };
+            let left = json_edit::value(left.as_deref().unwrap_or_default()).unwrap_or_default();
+            kept.extend(calls_in(&left).into_iter().map(|call| (path.clone(), call)));
+        }
         changes.retain(Change::is_needed);
-        Ok(Removal { changes, plugin, edited_since })
+        Ok(Removal { changes, plugin, kept })
     }
 
     /// Applies [`ClientFiles::plan_removal`] and deletes the record.
@@ -522,21 +525,15 @@ fn has_own_hook(groups: &Value, ours: &Value) -> bool {
     commands.any(|command| calls_nugget(command) && !command.contains("command -v"))
 }
 
-/// The command that calls nugget in place of an entry that was edited.
-fn called_there(left: &Value, entry: &Entry) -> Option<String> {
-    let container = entry.path.iter().fold(left, |at, key| &at[key]);
-    match &entry.key {
-        Some(name) => {
-            let server = &container[name];
-            (server["args"][0] == "serve").then(|| format!("{name} ({})", entry.path.join(".")))
-        }
-        None => {
-            let groups = container.as_array().into_iter().flatten();
-            let hooks = groups.filter_map(|group| group["hooks"].as_array()).flatten();
-            let mut commands = hooks.filter_map(|hook| hook["command"].as_str());
-            commands.find(|command| calls_nugget(command)).map(str::to_owned)
-        }
-    }
+/// The hooks in a file that call nugget, each once, and nugget's server.
+fn calls_in(file: &Value) -> BTreeSet<String> {
+    let groups = file["hooks"].as_object().into_iter().flat_map(|events| events.values());
+    let groups = groups.filter_map(Value::as_array).flatten();
+    let hooks = groups.filter_map(|group| group["hooks"].as_array()).flatten();
+    let commands = hooks.filter_map(|hook| hook["command"].as_str());
+    let commands = commands.filter(|command| calls_nugget(command)).map(str::to_owned);
+    let is_server = file["mcpServers"]["nugget"]["args"][0] == "serve";
+    commands.chain(is_server.then(|| "nugget (mcpServers)".to_owned())).collect()
 }
 
 /// Whether a command is one of nugget's hooks, as a person would write it.

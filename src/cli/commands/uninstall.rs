@@ -39,7 +39,7 @@ impl UninstallArgs {
         let here = std::env::current_dir()?;
         let files = ClientFiles::find(self.scope, &here)?;
         let removal = files.plan_removal()?;
-        let Removal { changes, plugin, edited_since } = &removal;
+        let Removal { changes, plugin, kept } = &removal;
         let is_installed = !changes.is_empty() || plugin.is_some();
         if !self.dry_run {
             files.remove(&removal)?;
@@ -47,7 +47,7 @@ impl UninstallArgs {
         if self.json {
             let listed: Vec<_> = changes.iter().map(Change::to_json).collect();
             let kept: Vec<_> =
-                edited_since.iter().map(|(path, what)| json!({ "path": path, "entry": what })).collect();
+                kept.iter().map(|(path, what)| json!({ "path": path, "entry": what })).collect();
             return output::print_json(&json!({
                 "changed": is_installed && !self.dry_run, "would_change": is_installed, "plugin": plugin, "files": listed,
                 "kept": kept,
@@ -59,6 +59,7 @@ impl UninstallArgs {
                  in this project it is: nugget uninstall --scope project\n"
                     .to_owned()
             }
+            (false, _) if !kept.is_empty() => "nothing was changed\n".to_owned(),
             (false, _) => "nugget is not installed; nothing was changed\n".to_owned(),
             (true, true) => "dry run; would remove:\n".to_owned(),
             (true, false) => "removed:\n".to_owned(),
@@ -67,9 +68,9 @@ impl UninstallArgs {
             text.push_str(&format!("  {}: the plugin\n", short_path(folder)));
         }
         text.extend(changes.iter().map(|change| change.describe('-')));
-        for (path, what) in edited_since {
+        for (path, what) in kept {
             text.push_str(&format!(
-                "kept, as it was edited: {what}\n  in {}; remove it there\n",
+                "kept, as it is not as nugget wrote it: {what}\n  in {}; remove it there\n",
                 short_path(path)
             ));
         }
