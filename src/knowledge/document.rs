@@ -102,14 +102,16 @@ impl Document {
 
     /// Replaces a top-level key, or adds it at the end. Every other byte stays, but where the key's lines have an anchor:
     /// then keys that refer to it get its value. YAML in which a line cannot be replaced or added, as in `{type: bug}`, is
-    /// written again.
+    /// written again. A file without front matter is a note, and gets that `type`, too.
     pub fn set(&mut self, key: &str, value: &Value) {
-        let before = self.mapping();
-        if before.is_err() && !self.claims_unit() {
+        if self.mapping().is_err() && !self.claims_unit() {
             // Not nugget's, so that it stays as text below front matter that is.
             *self = self.as_text();
         }
-        let Ok(mut wanted) = before else { return self.set_line(key, value) };
+        if !self.has_front_matter() && key != "type" {
+            self.set_line("type", &UnitType::Note.as_str().into());
+        }
+        let Ok(mut wanted) = self.mapping() else { return self.set_line(key, value) };
         let old = wanted.insert(Value::String(key.to_owned()), value.clone());
         if old.as_ref() == Some(value) {
             return;
@@ -857,6 +859,15 @@ mod tests {
         document.set("type", &Value::from("bug"));
         assert_eq!(document.as_str(), "---\ntype: bug\n---\n\n# Note\n");
         assert_eq!(Document::parse(document.as_str()).unwrap(), document);
+    }
+
+    #[test]
+    fn a_file_without_front_matter_stays_a_note_when_a_key_is_set() {
+        let mut document = Document::parse("# Title\r\n\r\ntext\r\n").unwrap();
+        document.set("status", &"archived".into());
+        let expected = "---\r\ntype: note\r\nstatus: archived\r\n---\r\n\r\n# Title\r\n\r\ntext\r\n";
+        assert_eq!(document.as_str(), expected);
+        assert_eq!(document.unit("domains/a/notes/x.md").unwrap().kind, UnitType::Note);
     }
 
     #[test]

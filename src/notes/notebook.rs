@@ -741,6 +741,24 @@ mod tests {
     }
 
     #[test]
+    fn a_note_without_front_matter_can_be_changed() {
+        let path = "domains/web/notes/plain.md".to_owned();
+        let mut notebook = Notebook::new([(path, "# Plain note\n\nSee [[Beta]].\n".to_owned())]);
+        let plain = UnitId::verbatim("plain");
+        let beta = notebook.create(NewNote::note("Beta one", "x"), at(1)).unwrap();
+        let gamma = notebook.create(NewNote::note("Beta", "x"), at(2)).unwrap();
+        assert_eq!(content(&notebook.file(&plain).unwrap().unit), "See [[beta|Beta]].");
+        notebook.link(&plain, &beta, "why", at(3)).unwrap();
+        let edit = Edit { title: Some("Plain".into()), ..Edit::default() };
+        assert!(notebook.edit(&plain, edit, at(4)).unwrap());
+        notebook.remove(&gamma, at(5)).unwrap();
+        let mut notebook = saved(&notebook);
+        assert!(notebook.set_archived(&plain, true, at(6)).unwrap());
+        let unit = saved(&notebook).file(&plain).unwrap().unit.clone();
+        assert_eq!((content(&unit), unit.title.as_str()), ("See Beta.", "Plain"));
+    }
+
+    #[test]
     fn an_alias_is_a_name() {
         let file = "---\nid: rules\ntype: note\ntitle: Rules\naliases: [Caching Regeln, ÜBUNG]\n---\n\n# Rules\n\nx\n";
         let notebook = Notebook::new([("domains/h/notes/rules.md".to_owned(), file.to_owned())]);
