@@ -1,6 +1,7 @@
 //! The files of a brain, and what is done to its notes.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::OnceLock;
 
 use jiff::Timestamp;
 use knowledge::name::{claim_rank, file_stem, nfc};
@@ -18,11 +19,22 @@ use crate::new_note::{self, NewNote, checked_title, stamp};
 const LISTED_MAX: usize = 5;
 const ARCHIVED: &str = "archived";
 
+/// The paths of the units that have a name, by the name as it is compared.
+type ByName = BTreeMap<String, BTreeSet<String>>;
+
+/// The names of a unit as they are compared: those of each kind count where none of the kind before does.
+const KINDS_OF_NAMES: [fn(&NoteFile) -> Vec<String>; 3] =
+    [|file| vec![fold(&file.unit.title)], |file| vec![fold(file_stem(&file.path))], aliases];
+/// The place of the names of files among them.
+const FILE_NAMES: usize = 1;
+
 /// The units of a brain, by their paths.
 #[derive(Clone, Debug, Default)]
 pub struct Notebook {
     files: BTreeMap<String, NoteFile>,
     ids: BTreeMap<UnitId, String>,
+    /// One for each kind of names, made when it is first asked for: of aliases the YAML of all files is parsed.
+    by_name: [OnceLock<ByName>; KINDS_OF_NAMES.len()],
     /// The paths that were there at the start.
     known: BTreeSet<String>,
     changed: BTreeSet<String>,
@@ -150,16 +162,8 @@ impl Notebook {
             return Ok(file);
         }
         let folded = name.to_lowercase();
-        let ways: [fn(&NoteFile, &str) -> bool; 3] = [
-            |file, name| fold(&file.unit.title) == name,
-            |file, name| fold(file_stem(&file.path)) == name,
-            // YAML takes long to parse.
-            |file, name| {
-                fold(file.document.front_matter()).contains(name) && aliases(file).any(|alias| alias == name)
-            },
-        ];
-        for is_named in ways {
-            let named: Vec<&NoteFile> = self.files().filter(|file| is_named(file, &folded)).collect();
+        for kind in 0..KINDS_OF_NAMES.len() {
+            let named: Vec<&NoteFile> = self.named(kind, &folded).collect();
             // An archived note gives way to one that is not.
             let live: Vec<&NoteFile> =
                 named.iter().copied().filter(|file| !is_archived(&file.unit)).collect();
@@ -177,7 +181,8 @@ impl Notebook {
     pub fn find_linked(&self, target: &str) -> Result<&NoteFile, Error> {
         let find = |name: &str| {
             let stem = nfc(name);
-            let named = self.files().find(|file| nfc(file_stem(&file.path)) == stem);
+            let mut named = self.named(FILE_NAMES, &fold(name));
+            let named = named.find(|file| nfc(file_stem(&file.path)) == stem);
             named.map_or_else(|| self.find_whole(name), Ok)
         };
         match find(target) {
@@ -458,6 +463,20 @@ impl Notebook {
         Ok(())
     }
 
+    /// The units with a name, by path.
+    fn named(&self, kind: usize, folded: &str) -> impl Iterator<Item = &NoteFile> + use<'_> {
+        let by_name = self.by_name[kind].get_or_init(|| {
+            let mut by_name = ByName::new();
+            for file in self.files() {
+                for name in KINDS_OF_NAMES[kind](file) {
+                    by_name.entry(name).or_default().insert(file.path.clone());
+                }
+            }
+            by_name
+        });
+        by_name.get(folded).into_iter().flatten().filter_map(|path| self.files.get(path))
+    }
+
     fn get(&self, id: &UnitId) -> Option<&NoteFile> {
         self.files.get(self.ids.get(id)?)
     }
@@ -476,6 +495,7 @@ impl Notebook {
     }
 
     fn insert(&mut self, file: NoteFile) {
+        self.by_name = Default::default();
         let id = &file.unit.id;
         let rank = |path| claim_rank(id.as_str(), path);
         if self.ids.get(id).is_none_or(|owner| rank(&file.path) < rank(owner)) {
@@ -487,6 +507,7 @@ impl Notebook {
     /// Takes a unit's file out. Its id goes to another file that claims it.
     fn take(&mut self, path: &str) {
         let Some(file) = self.files.remove(path) else { return };
+        self.by_name = Default::default();
         let id = file.unit.id;
         if self.ids.get(&id).is_some_and(|owner| owner == path) {
             self.ids.remove(&id);
@@ -565,12 +586,12 @@ fn fold(name: &str) -> String {
 }
 
 /// The names that Obsidian knows a file by besides its own, as they are compared.
-fn aliases(file: &NoteFile) -> impl Iterator<Item = String> {
+fn aliases(file: &NoteFile) -> Vec<String> {
     let aliases = match file.document.get("aliases") {
         Some(Value::Sequence(aliases)) => aliases,
         alias => alias.into_iter().collect(),
     };
-    aliases.into_iter().filter_map(|alias| alias.as_str().map(fold))
+    aliases.iter().filter_map(|alias| alias.as_str().map(fold)).collect()
 }
 
 /// What a note says: its body without the heading that repeats its title. The value of a fact.
@@ -766,6 +787,24 @@ mod tests {
             assert_eq!(notebook.find(name).unwrap().unit.id.as_str(), "rules", "{name}");
         }
         assert!(notebook.find("Regeln").is_err() && notebook.find_linked("rul").is_err());
+    }
+
+    #[test]
+    fn a_name_leads_to_the_unit_that_has_it_now() {
+        let (mut notebook, one, other) = two();
+        let found =
+            |notebook: &Notebook, name: &str| notebook.find_linked(name).ok().map(|f| f.unit.id.clone());
+        assert_eq!(found(&notebook, "Gate"), None);
+        let edit = Edit { title: Some("Gate".into()), ..Edit::default() };
+        notebook.edit(&one, edit, at(1)).unwrap();
+        assert_eq!(found(&notebook, "gate"), Some(one.clone()));
+        let text = notebook.file(&other).unwrap().document.as_str().replace("- JWT", "- JWS");
+        notebook.refresh("domains/general/notes/jwt-token-format.md", Some(text));
+        assert_eq!(found(&notebook, "JWS token format"), Some(other.clone()));
+        notebook.refresh("domains/general/notes/jwt-token-format.md", None);
+        assert_eq!(found(&notebook, "JWS token format"), None);
+        notebook.remove(&one, at(2)).unwrap();
+        assert_eq!(found(&notebook, "gate"), None);
     }
 
     #[test]
