@@ -90,9 +90,9 @@ impl NewNote {
     }
 }
 
-/// A title in one line.
+/// A title in one line, with its accents as people type them.
 pub(crate) fn checked_title(title: &str) -> Result<String, Error> {
-    let title = text::one_line(&text::strip_hidden(title), TITLE_CHARS_MAX + 1);
+    let title = text::one_line(&name::nfc(&text::strip_hidden(title)), TITLE_CHARS_MAX + 1);
     let too_long = || Error::TooMuch { what: "title", limit: format!("{TITLE_CHARS_MAX} characters") };
     match title.chars().count() {
         0 => Err(Error::Empty { what: "title" }),

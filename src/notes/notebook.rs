@@ -221,9 +221,8 @@ impl Notebook {
     /// The fact with this key. Case does not count.
     pub fn fact(&self, key: &str) -> Option<&NoteFile> {
         // As a title is written, so that white space within it does not count.
-        let key = knowledge::text::one_line(&knowledge::text::strip_hidden(key), usize::MAX).to_lowercase();
-        let is_it =
-            |file: &&NoteFile| file.unit.kind == UnitType::Fact && file.unit.title.to_lowercase() == key;
+        let key = fold(&knowledge::text::one_line(&knowledge::text::strip_hidden(key), usize::MAX));
+        let is_it = |file: &&NoteFile| file.unit.kind == UnitType::Fact && fold(&file.unit.title) == key;
         // One that is still in force before one that is not.
         self.files().filter(is_it).min_by_key(|file| file.unit.status.as_deref().is_some_and(is_retired))
     }
@@ -908,6 +907,20 @@ mod tests {
         let two = notebook.remember(NewNote::fact("A\tb", "2"), at(2)).unwrap();
         assert_eq!(two, Remembered::Changed(one.id().clone(), "1".to_owned()));
         assert!(notebook.fact(" a b").is_some() && notebook.fact("a  b").is_some());
+    }
+
+    #[test]
+    fn a_key_is_the_same_however_its_accents_are_written() {
+        for (first, second) in [("café host", "cafe\u{301} host"), ("cafe\u{301} host", "Café host")] {
+            let mut notebook = Notebook::new([]);
+            let one = notebook.remember(NewNote::fact(first, "a"), at(1)).unwrap();
+            let two = notebook.remember(NewNote::fact(second, "b"), at(2)).unwrap();
+            assert_eq!(two, Remembered::Changed(one.id().clone(), "a".to_owned()));
+            assert_eq!(notebook.file(one.id()).unwrap().unit.title, "café host");
+        }
+        let file = "---\ntype: fact\ntitle: cafe\u{301} host\n---\n\na\n".to_owned();
+        let notebook = Notebook::new([("domains/general/facts/cafe-host.md".to_owned(), file)]);
+        assert!(notebook.fact("CAFÉ host").is_some());
     }
 
     #[test]
