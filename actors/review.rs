@@ -1064,8 +1064,14 @@ fn withdrawn_links(file: &BranchFile, rejected: &[BranchFile]) -> Vec<UnitId> {
 pub(crate) fn without_links(mut file: BranchFile, rejected: &[BranchFile]) -> Option<BranchFile> {
     let units = withdrawn_links(&file, rejected);
     let Some(mut document) = parse(&file.content).filter(|_| !units.is_empty()) else { return Some(file) };
+    let rejected: Vec<(&str, Unit)> = rejected
+        .iter()
+        .filter_map(|file| Some((file_stem(&file.path), parse(&file.content)?.unit(&file.path).ok()?)))
+        .collect();
+    let names =
+        rejected.iter().map(|(file, unit)| (unit.id.as_str(), (*file, unit.title.as_str()))).collect();
     for unit in &units {
-        reflect::remove_links(&mut document, unit);
+        reflect::remove_links(&mut document, unit, &names);
     }
     if document.as_str().as_bytes() == file.content {
         return Some(file);

@@ -31,7 +31,7 @@ pub fn reason(entry: &Value) -> String {
 
 /// Brings `links` up to date after `related` has changed from `before`: what is related is linked, what no longer is, is
 /// not. Entries that name neither are a person's, and stay as they are. `file` gives the name of a unit's file and its
-/// title.
+/// title; what was related before and has no file that is known, is left as it is.
 pub fn repeat_in_links<'f>(
     document: &mut Document,
     before: &[Value],
@@ -53,7 +53,8 @@ pub fn repeat_in_links<'f>(
     };
     let mut missing: Vec<&str> = Vec::new();
     for id in &now {
-        if !missing.contains(id) {
+        let is_known = file(id).is_some() || !before.iter().any(|entry| target(entry) == Some(*id));
+        if is_known && !missing.contains(id) {
             missing.push(id);
         }
     }

@@ -26,6 +26,32 @@ impl Wikilink<'_> {
         let of_title = (!tag(stem).is_empty()).then(|| UnitId::from_title(stem));
         of_title.into_iter().chain(by_name)
     }
+
+    /// Whether it names the file at this path. Case does not count, nor does the folder.
+    pub fn names_file(&self, path: &str) -> bool {
+        let name = |path: &str| nfc(file_stem(path)).to_lowercase();
+        name(self.target) == name(path)
+    }
+
+    /// A link to the same place in another file, as it is written.
+    pub fn to_file(&self, file: &str, shown: Option<&str>) -> String {
+        let shown = shown.map(|shown| format!("|{shown}")).unwrap_or_default();
+        format!("[[{file}{}{shown}]]", self.heading)
+    }
+}
+
+/// A text with what `new` gives in the place of links; where it gives nothing, the link stays.
+pub fn rewritten(text: &str, new: impl Fn(&Wikilink<'_>) -> Option<String>) -> String {
+    let mut rewritten = String::with_capacity(text.len());
+    let mut from = 0;
+    for link in wikilinks(text) {
+        if let Some(new) = new(&link) {
+            rewritten.push_str(&text[from..link.span.start]);
+            rewritten.push_str(&new);
+            from = link.span.end;
+        }
+    }
+    rewritten + &text[from..]
 }
 
 /// The link that a text consists of.

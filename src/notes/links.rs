@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use knowledge::name::nfc;
 use knowledge::related::{REASON_CHARS_MAX, entries, reason, target};
-use knowledge::wikilink::{Wikilink, wikilinks};
+use knowledge::wikilink::rewritten;
 use knowledge::{Document, UnitId, text};
 use serde_yaml::{Mapping, Value};
 
@@ -68,33 +68,13 @@ pub(crate) fn remove(document: &mut Document, to: &UnitId, only: Option<&str>) -
     removed
 }
 
-/// A text with the wikilinks that are meant replaced, each by what `link` makes of it and of the text that it shows.
-pub(crate) fn rewritten(
-    text: &str,
-    is_meant: impl Fn(&str) -> bool,
-    link: impl Fn(&Wikilink<'_>, &str) -> String,
-) -> String {
-    let mut rewritten = String::new();
-    let mut from = 0;
-    for found in wikilinks(text).into_iter().filter(|link| is_meant(link.target)) {
-        rewritten.push_str(&text[from..found.span.start]);
-        rewritten.push_str(&link(&found, found.shown.unwrap_or(found.target)));
-        from = found.span.end;
-    }
-    rewritten + &text[from..]
-}
-
 /// The content with each wikilink to a title, an alias or an id written as one to the unit's file, which is what Obsidian
 /// follows. `find` gives the name of the file.
 pub(crate) fn resolved<'f>(content: &str, find: impl Fn(&str) -> Option<&'f str>) -> String {
-    // A path is a file's name already.
-    let other = |target: &str| find(target).filter(|file| nfc(file) != nfc(target) && !target.contains('/'));
-    let link =
-        |link: &Wikilink<'_>, shown: &str| to_file(find(link.target).unwrap_or(link.target), link, shown);
-    rewritten(content, |target| other(target).is_some(), link)
-}
-
-/// A link to the same place in a file.
-pub(crate) fn to_file(file: &str, link: &Wikilink<'_>, shown: &str) -> String {
-    format!("[[{file}{}|{shown}]]", link.heading)
+    rewritten(content, |link| {
+        let target = link.target;
+        // A path is a file's name already.
+        let file = find(target).filter(|file| nfc(file) != nfc(target) && !target.contains('/'))?;
+        Some(link.to_file(file, link.shown.or(Some(target))))
+    })
 }

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use knowledge::name::{claim_rank, file_stem, nfc};
 use knowledge::related::{entries, repeat_in_links};
 use knowledge::unit::is_retired;
-use knowledge::wikilink::Wikilink;
+use knowledge::wikilink::{Wikilink, rewritten};
 use knowledge::{Document, Unit, UnitId, UnitType, name, text};
 use serde_yaml::Value;
 
@@ -412,11 +412,12 @@ impl Notebook {
             links::remove(&mut document, id, None);
             self.replace(other, document, now)?;
         }
-        let leads_to_it = |notebook: &Self, target: &str| {
-            names.contains(&fold(file_stem(target)))
-                && notebook.find_linked(target).is_ok_and(|file| file.unit.id == *id)
+        let text_alone = |notebook: &Self, link: &Wikilink<'_>| {
+            let leads_to_it = names.contains(&fold(file_stem(link.target)))
+                && notebook.find_linked(link.target).is_ok_and(|file| file.unit.id == *id);
+            leads_to_it.then(|| link.shown.unwrap_or(link.target).to_owned())
         };
-        self.rewrite_links(leads_to_it, |_, shown| shown.to_owned(), now)?;
+        self.rewrite_links(text_alone, now)?;
         self.take(&path);
         self.changed.insert(path);
         Ok(others.len())
@@ -436,20 +437,22 @@ impl Notebook {
     /// Names the file of a new note in the notes that link its title.
     fn resolve_links_to(&mut self, id: &UnitId, now: Timestamp) -> Result<(), Error> {
         let Some(title) = self.get(id).map(|file| fold(&file.unit.title)) else { return Ok(()) };
-        let is_it = |_: &Self, target: &str| target != id.as_str() && fold(target) == title;
-        self.rewrite_links(is_it, |link, shown| links::to_file(id.as_str(), link, shown), now)
+        let to_file = |_: &Self, link: &Wikilink<'_>| {
+            let is_it = link.target != id.as_str() && fold(link.target) == title;
+            is_it.then(|| link.to_file(id.as_str(), link.shown.or(Some(link.target))))
+        };
+        self.rewrite_links(to_file, now)
     }
 
-    /// Rewrites the wikilinks of notes to these targets.
+    /// Puts what `new` gives in the place of wikilinks in all notes.
     fn rewrite_links(
         &mut self,
-        is_meant: impl Fn(&Self, &str) -> bool,
-        link: impl Fn(&Wikilink<'_>, &str) -> String,
+        new: impl Fn(&Self, &Wikilink<'_>) -> Option<String>,
         now: Timestamp,
     ) -> Result<(), Error> {
         let mut changed = Vec::new();
         for file in self.notes() {
-            let body = links::rewritten(&file.unit.body, |target| is_meant(self, target), &link);
+            let body = rewritten(&file.unit.body, |link| new(self, link));
             if body != file.unit.body {
                 let mut document = file.document.clone();
                 document.set_body(&body);

@@ -8,7 +8,7 @@ use knowledge::{Document, Domain, UnitId, UnitType, name, value};
 use serde_yaml::Value;
 
 use crate::finding::{Change, Finding};
-use crate::links::{self, NewLink, stamp};
+use crate::links::{self, FileNames, NewLink, stamp};
 use crate::observed::{MERGED_HEADING, Observed, Settings, own_text};
 
 /// The relation of two units that cannot both hold.
@@ -68,6 +68,7 @@ struct Files<'a> {
     files: Vec<File<'a>>,
     by_id: BTreeMap<&'a UnitId, usize>,
     other_paths: &'a BTreeSet<String>,
+    names: FileNames<'a>,
     now: Timestamp,
 }
 
@@ -96,7 +97,10 @@ impl<'a> Files<'a> {
                 part_of: None,
             });
         }
-        Self { files, by_id, other_paths, now }
+        let name = |observed: &'a Observed<'a>| {
+            (observed.unit.id.as_str(), (name::file_stem(observed.path), observed.unit.title.as_str()))
+        };
+        Self { files, by_id, other_paths, names: units.iter().map(name).collect(), now }
     }
 
     fn get(&mut self, id: &UnitId) -> Option<&mut File<'a>> {
@@ -117,13 +121,15 @@ impl<'a> Files<'a> {
                 let reason = shared_tags(self, one, other);
                 self.link(one, other, None, &reason);
             }
-            Change::Unlink { from, to } => self.edit(from, |document, _| links::remove(document, to)),
-            Change::Archive { unit } => self.edit(unit, |document, now| {
+            Change::Unlink { from, to } => {
+                self.edit(from, |document, names, _| links::remove(document, to, names))
+            }
+            Change::Archive { unit } => self.edit(unit, |document, _, now| {
                 document.set("status", &"archived".into());
                 document.set("archived", &stamp(now));
             }),
             Change::Expire { unit } => {
-                self.edit(unit, |document, now| document.set("stale_after", &stamp(now)))
+                self.edit(unit, |document, _, now| document.set("stale_after", &stamp(now)))
             }
             Change::Promote { unit, to } => self.promote(unit, to),
             Change::Rewrite { .. } => return,
@@ -135,27 +141,30 @@ impl<'a> Files<'a> {
         }
     }
 
-    fn edit(&mut self, id: &UnitId, change: impl FnOnce(&mut Document, Timestamp)) {
-        let now = self.now;
-        if let Some(file) = self.get(id) {
-            change(&mut file.document, now);
+    fn edit(&mut self, id: &UnitId, change: impl FnOnce(&mut Document, &FileNames<'_>, Timestamp)) {
+        let file = self.by_id.get(id).and_then(|&at| self.files.get_mut(at));
+        if let Some(file) = file.filter(|file| file.path.is_some()) {
+            change(&mut file.document, &self.names, self.now);
         }
     }
 
     fn link(&mut self, one: &UnitId, other: &UnitId, relation: Option<&str>, reason: &str) {
         for (from, to) in [(one, other), (other, one)] {
-            self.edit(from, |document, now| links::add(document, &NewLink { to, relation, reason }, now));
+            let link = NewLink { to, relation, reason };
+            self.edit(from, |document, names, now| links::add(document, &link, names, now));
         }
     }
 
     fn supersede(&mut self, old: &UnitId, new: &UnitId) {
-        self.edit(old, |document, now| {
+        self.edit(old, |document, names, now| {
             document.set("status", &"superseded".into());
             set_last_modified(document, now);
-            links::add(document, &NewLink { to: new, relation: Some(SUPERSEDED_BY), reason: "" }, now);
+            let link = NewLink { to: new, relation: Some(SUPERSEDED_BY), reason: "" };
+            links::add(document, &link, names, now);
         });
-        self.edit(new, |document, now| {
-            links::add(document, &NewLink { to: old, relation: Some(SUPERSEDES), reason: "" }, now);
+        self.edit(new, |document, names, now| {
+            let link = NewLink { to: old, relation: Some(SUPERSEDES), reason: "" };
+            links::add(document, &link, names, now);
         });
     }
 
@@ -165,7 +174,7 @@ impl<'a> Files<'a> {
         removed.path = None;
         removed.part_of = kept;
         let (observed, document) = (removed.observed, removed.document.clone());
-        self.edit(into, |kept, now| {
+        self.edit(into, |kept, names, now| {
             add_text(kept, observed, from);
             for key in ["tags", "aliases", "sources", "scope", "alternatives"] {
                 add_items(kept, key, &document);
@@ -175,17 +184,19 @@ impl<'a> Files<'a> {
             {
                 kept.set("enforce", &enforce);
             }
-            links::add_all(kept, into, &document);
+            links::add_all(kept, into, &document, names);
             set_last_modified(kept, now);
         });
         // To parse a file is dear: most do not mention the unit.
         let mentions = |file: &File<'_>| {
-            file.document.as_str().contains(from.as_str())
+            let text = file.document.as_str();
+            text.contains(from.as_str())
+                || text.contains(name::file_stem(observed.path))
                 || file.observed.unit.related.iter().any(|related| related.id == *from)
         };
         for file in self.files.iter_mut().filter(|file| file.path.is_some() && mentions(file)) {
             let before = file.document.clone();
-            links::point_to(&mut file.document, &file.observed.unit.id, from, into);
+            links::point_to(&mut file.document, &file.observed.unit.id, from, into, &self.names);
             if file.document != before && file.observed.unit.id != *into {
                 file.reasons.push(reason.to_owned());
                 file.part_of = kept;
@@ -197,10 +208,10 @@ impl<'a> Files<'a> {
         let Some(file) = self.get(id) else { return };
         let unit = file.observed.unit;
         let domain = Domain::sanitized(unit.domain.as_str());
-        let stem = name::slug(name::file_stem(file.observed.path));
+        // Notes link it by this name.
+        let stem = name::file_stem(file.observed.path);
         let target = format!("domains/{domain}/{}/{stem}.md", to.folder());
-        let is_taken = stem.is_empty()
-            || self.other_paths.contains(&target)
+        let is_taken = self.other_paths.contains(&target)
             || self
                 .files
                 .iter()

@@ -253,9 +253,10 @@ impl<'a> Search<'a> {
     /// Whether the text of one has a wikilink to the other: who links a unit wants both.
     fn mentions(&self, pair: &Pair) -> bool {
         let mentions = |from: usize, to: usize| {
+            let to = self.live[to].observed;
             wikilinks(&self.live[from].unit().body)
                 .iter()
-                .any(|link| link.ids().any(|id| id == self.live[to].unit().id))
+                .any(|link| link.names_file(to.path) || link.ids().any(|id| id == to.unit.id))
         };
         mentions(pair.one, pair.other) || mentions(pair.other, pair.one)
     }

@@ -37,6 +37,6 @@ mod tests;
 pub use apply::{FileChange, apply};
 pub use find::find;
 pub use finding::{Change, Finding, Kind};
-pub use links::remove as remove_links;
+pub use links::{FileNames, remove as remove_links};
 pub use observed::{Observed, Recall, Settings, text_to_compare};
 pub use rewrite::{RejectedRewrite, accept_rewrite, rewrite_request};

@@ -1,12 +1,15 @@
 //! The entries of `related` in a unit's file. Keys that are unknown here stay.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use knowledge::related::{entries, reason, repeat_in_links, target};
-use knowledge::wikilink::wikilinks;
+use knowledge::wikilink::rewritten;
 use knowledge::{Document, UnitId};
 use serde_yaml::{Mapping, Value};
+
+/// The names of the units' files and their titles, by id: a file that a person has renamed keeps its id.
+pub type FileNames<'a> = BTreeMap<&'a str, (&'a str, &'a str)>;
 
 /// A link that is added to a file.
 pub(crate) struct NewLink<'a> {
@@ -17,7 +20,7 @@ pub(crate) struct NewLink<'a> {
 }
 
 /// Adds a link, unless the file has one to this unit with this relation and reason.
-pub(crate) fn add(document: &mut Document, link: &NewLink<'_>, now: Timestamp) {
+pub(crate) fn add(document: &mut Document, link: &NewLink<'_>, names: &FileNames<'_>, now: Timestamp) {
     let mut entry = Mapping::new();
     entry.insert("id".into(), link.to.as_str().into());
     if let Some(relation) = link.relation {
@@ -29,24 +32,30 @@ pub(crate) fn add(document: &mut Document, link: &NewLink<'_>, now: Timestamp) {
     entry.insert("created".into(), stamp(now));
     let mut entries = entries(document);
     entries.push(Value::Mapping(entry));
-    replace(document, entries);
+    replace(document, entries, names);
 }
 
-/// Removes a unit file's relations to another unit.
-pub fn remove(document: &mut Document, to: &UnitId) {
+/// Removes a unit file's relations to another unit, whose file `names` has, if there is one.
+pub fn remove(document: &mut Document, to: &UnitId, names: &FileNames<'_>) {
     let kept = entries(document).into_iter().filter(|entry| target(entry) != Some(to.as_str())).collect();
-    replace(document, kept);
+    replace(document, kept, names);
 }
 
 /// Adds the links of another file, without those to the file's own unit.
-pub(crate) fn add_all(document: &mut Document, own: &UnitId, other: &Document) {
+pub(crate) fn add_all(document: &mut Document, own: &UnitId, other: &Document, names: &FileNames<'_>) {
     let mut all = entries(document);
     all.extend(entries(other).into_iter().filter(|entry| target(entry) != Some(own.as_str())));
-    replace(document, all);
+    replace(document, all, names);
 }
 
 /// Makes the links to one unit links to another, in the front matter and in the text.
-pub(crate) fn point_to(document: &mut Document, own: &UnitId, from: &UnitId, to: &UnitId) {
+pub(crate) fn point_to(
+    document: &mut Document,
+    own: &UnitId,
+    from: &UnitId,
+    to: &UnitId,
+    names: &FileNames<'_>,
+) {
     let moved = entries(document).into_iter().filter_map(|mut entry| {
         if target(&entry) != Some(from.as_str()) {
             return Some(entry);
@@ -57,28 +66,22 @@ pub(crate) fn point_to(document: &mut Document, own: &UnitId, from: &UnitId, to:
         }
         Some(entry).filter(|_| to != own)
     });
-    replace(document, moved.collect());
+    replace(document, moved.collect(), names);
     let body = document.body().to_owned();
-    let moved = text_pointing_to(&body, from, to);
+    let file = |id: &UnitId| names.get(id.as_str()).map(|(file, _)| *file);
+    let moved = rewritten(&body, |link| {
+        let leads_there =
+            link.target == from.as_str() || file(from).is_some_and(|file| link.names_file(file));
+        leads_there.then(|| link.to_file(file(to).unwrap_or(to.as_str()), link.shown))
+    });
     if moved != body {
         document.set_body(&moved);
     }
 }
 
-fn text_pointing_to(body: &str, from: &UnitId, to: &UnitId) -> String {
-    let (mut moved, mut at) = (String::new(), 0);
-    for link in wikilinks(body).into_iter().filter(|link| link.target == from.as_str()) {
-        moved.push_str(&body[at..link.span.start]);
-        let shown = link.shown.map(|shown| format!("|{shown}")).unwrap_or_default();
-        moved.push_str(&format!("[[{to}{shown}]]"));
-        at = link.span.end;
-    }
-    moved + &body[at..]
-}
-
 /// Writes the entries, each target, relation and reason once, and repeats their targets in `links` for Obsidian if the file has
 /// that key.
-fn replace(document: &mut Document, mut entries: Vec<Value>) {
+fn replace(document: &mut Document, mut entries: Vec<Value>, names: &FileNames<'_>) {
     let mut seen = BTreeSet::new();
     entries.retain(|entry| {
         seen.insert((target(entry).map(str::to_owned), relation(entry), reason(entry).to_lowercase()))
@@ -90,7 +93,7 @@ fn replace(document: &mut Document, mut entries: Vec<Value>) {
     let shown = self::entries(document);
     document.set("related", &Value::Sequence(entries));
     if document.get("links").is_some() {
-        repeat_in_links(document, &shown, |_| None);
+        repeat_in_links(document, &shown, |id| names.get(id).copied());
     }
 }
 

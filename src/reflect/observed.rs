@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use jiff::{SignedDuration, Timestamp};
-use knowledge::wikilink::wikilinks;
+use knowledge::wikilink::rewritten;
 use knowledge::{Unit, UnitId};
 
 /// A unit with its file and what is known about it.
@@ -93,20 +93,10 @@ pub(crate) const MERGED_HEADING: &str = "## Merged from ";
 /// new.
 pub fn text_to_compare(unit: &Unit) -> String {
     let description = unit.description.as_deref().unwrap_or_default();
-    let text = without_links(own_text(unit));
+    // The title of another unit says nothing of this one.
+    let text = rewritten(own_text(unit), |_| Some(String::new()));
     let parts = [unit.title.as_str(), description, text.trim()];
     parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("\n\n")
-}
-
-/// A text without its wikilinks: the title of another unit says nothing of this one.
-fn without_links(text: &str) -> String {
-    let mut kept = String::with_capacity(text.len());
-    let mut end = 0;
-    for link in wikilinks(text) {
-        kept.push_str(&text[end..link.span.start]);
-        end = link.span.end;
-    }
-    kept + &text[end..]
 }
 
 /// The body without a heading that repeats the title, and without what a merge has added.

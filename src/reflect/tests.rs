@@ -241,6 +241,62 @@ fn only_links_to_nothing_are_dangling() {
     assert!(text.contains(expected), "{text}");
 }
 
+/// A note whose file is not named by its id, as after Obsidian has renamed it.
+fn renamed(name: &str, id: &str, more: &str, body: &str) -> File {
+    let front = format!("id: {id}\ntype: note\ntitle: The {id}\nlast_modified: 2026-10-01\n{more}");
+    file(&format!("domains/coding/notes/{name}.md"), &front, body)
+}
+
+#[test]
+fn what_stays_linked_is_linked_by_the_name_of_its_file() {
+    let links = "related: [beta, gone, vault]\nlinks: ['[[Beta file|Beta]]', '[[gone]]', '[[Its file]]']\n";
+    let files = [
+        unit("one", "Bound the pool", "2026-10-01", links, BODY),
+        renamed("Beta file", "beta", "", "Releases are made on Mondays."),
+    ];
+    let other_ids = BTreeSet::from([UnitId::verbatim("vault")]);
+    let findings = find(&observed(&files), &Settings { other_ids, ..settings() }, now());
+    let after = after(&files, &findings);
+    let text = text_of(&after, "one");
+    assert!(text.contains("links:\n- '[[Beta file|Beta]]'\n- '[[Its file]]'\n---\n"), "{text}");
+}
+
+#[test]
+fn links_to_a_merged_file_lead_to_the_file_that_is_kept() {
+    let links = "related: [beta]\nlinks: ['[[Beta file|The beta]]']\n";
+    let body = "See [[Beta file]], [[notes/Beta file.md#Size|it]] and [[beta]].";
+    let files = [
+        renamed("Alpha file", "alpha", "", BODY),
+        renamed("Beta file", "beta", "", BODY),
+        unit("one", "Releases on Mondays", "2026-10-01", links, body),
+        unit("two", "Backups at night", "2026-10-01", "", "See [[Beta file|the pool]]."),
+    ];
+    let change = Change::Merge { from: UnitId::verbatim("beta"), into: UnitId::verbatim("alpha") };
+    let after = after(&files, &[Finding::new(Kind::Duplicate, change, String::new(), &[], "")]);
+    let text = text_of(&after, "one");
+    assert!(text.contains("related:\n- alpha\nlinks:\n- '[[Alpha file|The alpha]]'\n"), "{text}");
+    assert!(text.contains("See [[Alpha file]], [[Alpha file#Size|it]] and [[Alpha file]]."), "{text}");
+    assert!(text_of(&after, "two").contains("See [[Alpha file|the pool]]."), "{after:?}");
+}
+
+#[test]
+fn a_unit_is_not_merged_into_one_that_links_its_file() {
+    let merges = |body: &str| {
+        let files = [renamed("Alpha file", "alpha", "", BODY), renamed("Beta file", "beta", "", body)];
+        found(&files).iter().any(|finding| matches!(finding.change, Change::Merge { .. }))
+    };
+    assert!(merges(BODY));
+    assert!(!merges(&format!("{BODY} [[alpha file]]")));
+}
+
+#[test]
+fn a_promoted_unit_keeps_the_name_of_its_file() {
+    let files = [renamed("My Note", "mine", "", "We chose Redis over files.")];
+    let change = Change::Promote { unit: UnitId::verbatim("mine"), to: knowledge::UnitType::Decision };
+    let after = after(&files, &[Finding::new(Kind::Promote, change, String::new(), &[], "")]);
+    assert_eq!(after[0].path, "domains/coding/decisions/My Note.md");
+}
+
 #[test]
 fn a_number_that_counts_copies_is_no_contradiction() {
     let smoke = "Run the smoke tests on staging before each deploy.";
