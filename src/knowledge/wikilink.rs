@@ -7,7 +7,7 @@ use crate::name::{UnitId, file_stem, nfc, tag};
 /// A link in a text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wikilink<'t> {
-    /// Where it stands, with its brackets.
+    /// Where it stands, with its brackets and the `!` of one that embeds what it names.
     pub span: Range<usize>,
     /// What it names: a file without its ending, a path or a title.
     pub target: &'t str,
@@ -15,6 +15,10 @@ pub struct Wikilink<'t> {
     pub heading: &'t str,
     /// The text that is shown instead of the target.
     pub shown: Option<&'t str>,
+    /// Whether what it names is shown in its place.
+    pub embeds: bool,
+    /// Whether it stands in a row of a table, where the bar before the shown text is written `\|`.
+    pub in_table: bool,
 }
 
 impl Wikilink<'_> {
@@ -35,8 +39,10 @@ impl Wikilink<'_> {
 
     /// A link to the same place in another file, as it is written.
     pub fn to_file(&self, file: &str, shown: Option<&str>) -> String {
-        let shown = shown.map(|shown| format!("|{shown}")).unwrap_or_default();
-        format!("[[{file}{}{shown}]]", self.heading)
+        let mark = if self.embeds { "!" } else { "" };
+        let bar = if self.in_table { "\\|" } else { "|" };
+        let shown = shown.map(|shown| format!("{bar}{shown}")).unwrap_or_default();
+        format!("{mark}[[{file}{}{shown}]]", self.heading)
     }
 }
 
@@ -86,6 +92,7 @@ pub fn wikilinks(text: &str) -> Vec<Wikilink<'_>> {
 fn links_of_line(text: &str, line: Range<usize>) -> Vec<Wikilink<'_>> {
     let mut links = Vec::new();
     let last_end = text[line.clone()].rfind("]]").map_or(line.start, |end| line.start + end);
+    let is_row = text[line.clone()].trim_start().starts_with('|');
     let mut at = line.start;
     while let Some(found) = text[at..line.end].find(['`', '[']) {
         at += found;
@@ -101,12 +108,16 @@ fn links_of_line(text: &str, line: Range<usize>) -> Vec<Wikilink<'_>> {
         {
             let inside = &text[at + 2..at + 2 + length];
             let (named, shown) = inside.split_once('|').map_or((inside, None), |(a, b)| (a, Some(b.trim())));
+            let escaped = named.strip_suffix('\\').filter(|_| shown.is_some());
+            let in_table = is_row || escaped.is_some();
+            let named = escaped.unwrap_or(named);
+            let embeds = text[line.start..at].ends_with('!');
             let (target, heading) = named.split_at(named.find('#').unwrap_or(named.len()));
             let (target, heading) = (target.trim(), heading.trim());
-            let span = at..at + length + 4;
+            let span = at - usize::from(embeds)..at + length + 4;
             at = span.end;
             if !target.is_empty() && !target.contains('[') {
-                links.push(Wikilink { span, target, heading, shown });
+                links.push(Wikilink { span, target, heading, shown, embeds, in_table });
             }
         } else {
             at += 1;
@@ -141,6 +152,16 @@ mod tests {
         for link in wikilinks(text) {
             assert!(text[link.span.clone()].starts_with("[[") && text[link.span].ends_with("]]"));
         }
+    }
+
+    #[test]
+    fn a_link_is_written_as_its_place_wants_it() {
+        let text = "![[a#b]] [[a|x]]\n| [[a\\|x]] | ![[a]] |\n";
+        let written =
+            rewritten(text, |link| Some(link.to_file("c", Some(link.shown.unwrap_or(link.target)))));
+        assert_eq!(written, "![[c#b|a]] [[c|x]]\n| [[c\\|x]] | ![[c\\|a]] |\n");
+        assert_eq!(rewritten(text, |_| Some(String::new())), " \n|  |  |\n");
+        assert_eq!(rewritten(text, |_| None), text);
     }
 
     #[test]

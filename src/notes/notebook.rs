@@ -782,6 +782,19 @@ mod tests {
     }
 
     #[test]
+    fn links_that_embed_and_links_in_tables_are_links() {
+        let (mut notebook, one, _) = two();
+        let content = "![[JWT token format]]\n\n| a | b |\n|---|---|\n| [[JWT token format\\|it]] | [[JWT token format]] |";
+        notebook.edit(&one, Edit { content: Some(content.into()), ..Edit::default() }, at(1)).unwrap();
+        let linked = "![[jwt-token-format|JWT token format]]\n\n| a | b |\n|---|---|\n\
+                      | [[jwt-token-format\\|it]] | [[jwt-token-format\\|JWT token format]] |";
+        assert_eq!(super::content(&notebook.file(&one).unwrap().unit), linked);
+        notebook.remove(&UnitId::verbatim("jwt-token-format"), at(2)).unwrap();
+        let text = "JWT token format\n\n| a | b |\n|---|---|\n| it | JWT token format |";
+        assert_eq!(super::content(&notebook.file(&one).unwrap().unit), text);
+    }
+
+    #[test]
     fn an_alias_is_a_name() {
         let file = "---\nid: rules\ntype: note\ntitle: Rules\naliases: [Caching Regeln, ÜBUNG]\n---\n\n# Rules\n\nx\n";
         let notebook = Notebook::new([("domains/h/notes/rules.md".to_owned(), file.to_owned())]);
