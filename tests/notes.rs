@@ -460,6 +460,9 @@ fn a_link_of_which_one_half_is_rejected_is_not_merged() {
     for title in ["Alpha", "Beta", "Gamma"] {
         sandbox.ok(["note", "add", title, "--content", "x"]);
     }
+    // As Obsidian does.
+    sandbox.git(&["mv", "domains/general/notes/beta.md", "domains/general/notes/Beta file.md"]);
+    sandbox.git(&["commit", "-qm", "Rename a note"]);
     let mut agent = Agent::start(&sandbox);
     for other in ["beta", "gamma"] {
         agent.call("add_link", json!({ "note": "alpha", "other": other, "reason": "because" }));
@@ -473,6 +476,8 @@ fn a_link_of_which_one_half_is_rejected_is_not_merged() {
         .map(|note| sandbox.json(["note", "show", note, "--json"])["links"].to_string());
     assert!(links[0].contains("gamma") && !links[0].contains("beta"), "{links:?}");
     assert_eq!((links[1].as_str(), links[2].contains("alpha")), ("[]", true), "{links:?}");
+    let alpha = sandbox.git(&["show", "HEAD:domains/general/notes/alpha.md"]);
+    assert!(alpha.contains("links:\n- '[[gamma|Gamma]]'\n---\n"), "{alpha}");
 }
 
 #[test]
