@@ -33,7 +33,7 @@ const FILE_NAMES: usize = 1;
 pub struct Notebook {
     files: BTreeMap<String, NoteFile>,
     ids: BTreeMap<UnitId, String>,
-    /// One for each kind of names, made when it is first asked for: of aliases the YAML of all files is parsed.
+    /// One for each kind of names, made when it is first asked for.
     by_name: [OnceLock<ByName>; KINDS_OF_NAMES.len()],
     /// The paths that were there at the start.
     known: BTreeSet<String>,
@@ -589,6 +589,10 @@ fn fold(name: &str) -> String {
 
 /// The names that Obsidian knows a file by besides its own, as they are compared.
 fn aliases(file: &NoteFile) -> Vec<String> {
+    // Few files have any, and each is parsed for it.
+    if !file.document.as_str().contains("aliases") {
+        return Vec::new();
+    }
     let aliases = match file.document.get("aliases") {
         Some(Value::Sequence(aliases)) => aliases,
         alias => alias.into_iter().collect(),
