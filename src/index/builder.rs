@@ -363,8 +363,9 @@ fn find_work(
             let chars = || piece.breadcrumb.chars().chain(piece.text.chars());
             let is_blank = || chars().all(|c| c.is_whitespace() || is_hidden(c));
             let is_empty = || is_blank() || tokens.count(&piece.embedding_text()) == 0;
-            // Nothing of it can be embedded, and all others would wait for it.
-            if !chars().any(char::is_alphanumeric) && is_empty() {
+            // Nothing of it can be embedded, and all others would wait for it. Of other alphabets a tokenizer may strip
+            // what is a letter here: combining vowels, as if they were accents.
+            if !chars().any(|c| c.is_ascii_alphanumeric()) && is_empty() {
                 piece.text.clone_from(&path);
             }
         }

@@ -1065,6 +1065,28 @@ fn hidden_text_is_not_found_and_stays_in_the_chunk() {
     assert!(chunk.text.contains("<!-- poison -->"));
 }
 
+/// Counts words, and none of combining marks alone, which a tokenizer strips as accents.
+struct WithoutMarks;
+
+impl CountTokens for WithoutMarks {
+    fn count(&self, text: &str) -> usize {
+        Words.count(&text.replace(MARK, ""))
+    }
+}
+
+const MARK: char = '\u{941}';
+
+#[test]
+fn a_unit_of_combining_marks_alone_has_a_text_to_embed() {
+    let bench = Bench::new();
+    let marks = format!("---\nid: marks\ntype: concept\ntitle: \"{MARK}{MARK}\"\n---\n\n{MARK}{MARK}\n");
+    bench.write("domains/coding/concepts/marks.md", &marks);
+    bench.unit("a", "alpha");
+    let plan = bench.index.plan(&bench.brain, &model(), &WithoutMarks, Mode::Changed, &mut |_| {}).unwrap();
+    assert_eq!(plan.texts().len(), 2);
+    assert!(plan.texts().iter().all(|text| WithoutMarks.count(text) > 0), "{:?}", plan.texts());
+}
+
 #[test]
 fn vectors_are_those_of_the_changed_generation() {
     let bench = Bench::new();
