@@ -7,7 +7,7 @@
 //!    one word has little of it by meaning, so a passage of a unit whose title, tags or domain hold the question's
 //!    [`Subject`] needs none.
 //! 2. A passage is shown if it reaches that floor itself, and has at least [`PART_OF_BEST_SCORE`] of the best score and
-//!    [`PART_OF_BEST_EVIDENCE`] of the best evidence, or if the question is nothing but tags and domain of its unit.
+//!    [`PART_OF_BEST_EVIDENCE`] of the best evidence, or if the question is nothing but tags and domain of its unit; of those, all that are candidates are relevant.
 //! 3. A relation is followed from such passages only, and not if they match by a single word ([`Floor::leads_on`]). It
 //!    is followed once: a second hop is the first hop from a unit that matches by itself.
 //! 4. A unit that is shown only because of a relation needs [`PART_OF_BEST_RELATED`] of the best evidence, and is shown
@@ -96,6 +96,8 @@ pub(crate) struct Subject {
     words: HashSet<String>,
     /// Whether one of them is rare in the brain.
     is_rare: bool,
+    /// Whether all of them are words of a request: they can name a title, but no topic.
+    is_request: bool,
 }
 
 impl Subject {
@@ -103,17 +105,19 @@ impl Subject {
     /// If the index cannot be read.
     pub(crate) fn find(snapshot: &dyn Reader, analysis: &Analysis) -> Result<Option<Self>, Error> {
         let words: HashSet<String> = analysis.terms.iter().map(|word| word.to_lowercase()).collect();
-        let words: HashSet<String> =
-            words.into_iter().filter(|word| !REQUESTS.contains(&word.as_str())).collect();
         if words.is_empty() {
             return Ok(None);
         }
+        let is_of_request = |word: &String| REQUESTS.contains(&word.as_str());
+        let is_request = words.iter().all(is_of_request);
+        let words: HashSet<String> =
+            words.into_iter().filter(|word| is_request || !is_of_request(word)).collect();
         let rare_max = RARE_MAX.max((snapshot.chunks_count() as f64 * RARE_PART) as u64);
         let mut is_rare = false;
         for word in &words {
             is_rare |= (1..=rare_max).contains(&snapshot.document_frequency(word)?);
         }
-        Ok(Some(Self { words, is_rare }))
+        Ok(Some(Self { words, is_rare, is_request }))
     }
 
     /// Whether the unit's title holds all of the words.
@@ -123,7 +127,7 @@ impl Subject {
 
     /// Whether the words are the unit's tags or its domain: the question asks for all of a topic.
     pub(crate) fn is_topic(&self, unit: &UnitRecord) -> bool {
-        self.is_in(&format!("{} {}", unit.tags.join(" "), unit.domain.as_str()))
+        !self.is_request && self.is_in(&format!("{} {}", unit.tags.join(" "), unit.domain.as_str()))
     }
 
     /// Whether a text holds all of the words.

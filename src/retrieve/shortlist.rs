@@ -87,7 +87,8 @@ pub(crate) fn shortlist<'t>(
     let mut units: Vec<Ranked<'t>> = Vec::new();
     let mut places: HashMap<&UnitId, Option<usize>> = HashMap::new();
     for (score, base_score, named, scored) in relevant {
-        if scored.path.is_none() && base_score < floor {
+        // Of a topic that was asked for all units are wanted, however much better one matches.
+        if scored.path.is_none() && !scored.features.of_topic && base_score < floor {
             continue;
         }
         let id = &scored.record.unit;

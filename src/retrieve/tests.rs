@@ -342,6 +342,43 @@ fn a_question_that_is_only_tags_or_a_domain_finds_all_units_of_it() {
 }
 
 #[test]
+fn a_title_that_holds_the_tag_hides_no_unit_with_that_tag() {
+    let subjects = ["forms", "lists", "tables", "menus", "charts", "dialogs", "tabs", "icons"];
+    let mut files: Vec<(&str, String)> = Vec::new();
+    for subject in subjects {
+        let body = format!("Those of the {subject} are rendered once, or the page froze for a second.");
+        files.push((subject, unit(subject, &format!("Keep {subject} small"), "tags: [react]\n", &body)));
+    }
+    files[0].1 =
+        unit("forms", "React in strict mode", "tags: [react]\n", "React renders React twice: react, react.");
+    let answer = World::new(&files).ask("react");
+    let others = answer.more.iter().map(|(id, _)| id.as_str());
+    let mut found: Vec<&str> = ids(&answer).into_iter().chain(others).collect();
+    found.sort_unstable();
+    assert_eq!(found.len(), subjects.len(), "{found:?}");
+    let limit = 3;
+    let world = World::new(&files);
+    let answer = world.answer(&Query { limit, ..world.query("react") });
+    assert_eq!((answer.units.len(), answer.more.len()), (limit, subjects.len() - limit));
+}
+
+#[test]
+fn a_word_of_a_request_finds_the_unit_that_it_titles() {
+    let mut files: Vec<_> = UNITS.iter().map(|(id, title, body)| (*id, unit(id, title, "", body))).collect();
+    files.push((
+        "log-format",
+        unit("log-format", "Decision log format", "tags: [decision]\n", "One line for each."),
+    ));
+    let world = World::new(&files);
+    let snapshot = world.snapshot.as_ref().unwrap();
+    let record = snapshot.unit(&knowledge::UnitId::verbatim("log-format")).unwrap().unwrap();
+    let subject = floor::Subject::find(snapshot, &analysis::analyse("decision")).unwrap().unwrap();
+    assert!(subject.is_in_title(&record) && !subject.is_topic(&record));
+    assert_eq!(ids(&world.ask("decision")), ["log-format"]);
+    assert!(ids(&world.ask("tell me everything")).is_empty());
+}
+
+#[test]
 fn trust_decides_between_equal_units() {
     let body = "Deploy with the blue-green script: both versions run, then the balancer switches over.";
     let first = |one: &str, other: &str| {
