@@ -55,14 +55,21 @@ fn terms(question: &str, without_stop_words: bool) -> Vec<String> {
     terms
 }
 
-/// The paths of files that a question names: words with a folder, or with a short ending of letters as `InvoiceList.tsx` has.
+/// The paths of files that a question names: words with a folder, or with a short ending of letters as `main.rs` has. As all
+/// paths they are of the project, so that a bare name is that of a file in its root.
 pub fn paths_in(question: &str) -> Vec<String> {
     let question = &question[..question.floor_char_boundary(BYTES_MAX)];
     let mut paths: Vec<String> = Vec::new();
     for word in question.split(|c: char| c.is_whitespace() || matches!(c, '`' | '"' | '\'' | '(' | ')' | ','))
     {
-        // A line's number may follow: `src/main.rs:12`.
-        let word = word.split(':').next().unwrap_or_default().trim_end_matches(['.', '?', '!', ';']);
+        // A line's number may follow: `src/main.rs:12`, `src/main.rs#L12`.
+        let word = word.split([':', '#']).next().unwrap_or_default();
+        let is_outside =
+            |c: char| !c.is_alphanumeric() && !matches!(c, '_' | '.' | '/' | '-' | '~' | '@' | '$');
+        let word = word.trim_start_matches(is_outside);
+        // `app/[id]` ends with a bracket of its own.
+        let is_behind = |c| c == '.' || is_outside(c) && !(c == ']' && word.contains('['));
+        let word = without_text_behind(word.trim_end_matches(is_behind));
         let name = word.rsplit('/').next().unwrap_or_default();
         let is_file = name.rsplit_once('.').is_some_and(|(stem, ending)| {
             let is_ending =
@@ -78,6 +85,15 @@ pub fn paths_in(question: &str) -> Vec<String> {
         }
     }
     paths
+}
+
+/// A path without the text that follows its ending without a space, in a script that has none: `main.rsを直す`.
+fn without_text_behind(path: &str) -> &str {
+    let ending = path.rfind('.').map_or(path.len(), |dot| dot + 1);
+    let length = path[ending..].find(|c: char| !c.is_ascii_alphanumeric()).unwrap_or(0);
+    let next = path[ending + length..].chars().next();
+    let is_text = next.is_some_and(|c| !c.is_ascii() && !c.is_lowercase() && !c.is_uppercase());
+    if length > 0 && is_text { &path[..ending + length] } else { path }
 }
 
 fn exact(question: &str) -> Vec<String> {
@@ -161,6 +177,20 @@ mod tests {
         );
         check("why does InvoiceList.tsx fail (src/main.rs:12:3)?", &["InvoiceList.tsx", "src/main.rs"]);
         check("see https://example.com/a.html, e.g. version 1.2.3 of it.", &[]);
+        for question in [
+            "[deploy/api.yaml]",
+            "<deploy/api.yaml>",
+            "**deploy/api.yaml**",
+            "{deploy/api.yaml}",
+            "deploy/api.yaml#L3",
+            "deploy/api.yaml。",
+            "deploy/api.yamlを直す",
+            "deploy/api.yaml:3",
+        ] {
+            check(question, &["deploy/api.yaml"]);
+        }
+        check("_parts/a.rs and .github/ci.yml", &["_parts/a.rs", ".github/ci.yml"]);
+        check("src/größe.rs, 文档/说明.md", &["src/größe.rs", "文档/说明.md"]);
         check("and/or", &["and/or"]);
         check("", &[]);
     }
