@@ -172,8 +172,9 @@ fn month_alone(words: &[&str], at: usize, today: &dyn Fn() -> Date) -> Option<Pe
         return None;
     }
     let is_relative = before == "last" || before == "this";
-    // "This may be", "the last 2000 uploads".
-    if before == "this" && words[at] == "may" || is_relative && year(words[at]).is_some() {
+    // "This may be", "the last 2000 uploads"; with no word behind it, "this may" is a month.
+    let is_verb = before == "this" && words[at] == "may" && at + 1 < words.len();
+    if is_verb || is_relative && year(words[at]).is_some() {
         return None;
     }
     let month = month(words[at]).filter(|_| words[at].len() > 2);
@@ -379,6 +380,7 @@ mod tests {
             ("the decision of two months ago", "2026-04-20"),
             ("what was released last month", "2026-05-04"),
             ("what was released last May", "2026-05-04"),
+            ("what did we decide this may?", "2026-05-04"),
             ("what was released last year", "2025-02-03"),
             ("what was released in 2025", "2025-02-03"),
         ] {
@@ -393,6 +395,8 @@ mod tests {
             "how do we deploy",
             "what may fail",
             "this may be a race",
+            "this may not be a race",
+            "why this may have failed",
             "the last 2000 uploads",
             "error 2024 in march_loop",
             "on time",
