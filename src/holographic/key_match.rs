@@ -32,7 +32,7 @@ const SPELLING_MIN: f64 = 0.55;
 /// of all keys.
 const SPELLED_BYTES_MAX: usize = 256;
 
-/// A key as it is compared: in lower case, its words and its numbers.
+/// A key as it is compared: in lower case, its words and those with a number.
 #[derive(Clone, Debug)]
 pub(crate) struct ComparedKey {
     pub(crate) lower: String,
@@ -42,9 +42,11 @@ pub(crate) struct ComparedKey {
 
 impl ComparedKey {
     pub(crate) fn new(key: &str) -> ComparedKey {
-        let numbers = key.split(|c: char| !c.is_ascii_digit()).filter(|digits| !digits.is_empty());
+        let lower = key.trim().to_lowercase();
+        let numbers = lower.split(|c: char| !c.is_alphanumeric());
+        let numbers = numbers.filter(|word| word.contains(|c: char| c.is_ascii_digit()));
         let numbers = numbers.map(str::to_owned).collect();
-        ComparedKey { lower: key.trim().to_lowercase(), words: key_words(key), numbers }
+        ComparedKey { lower, words: key_words(key), numbers }
     }
 
     /// The size in bytes of what is allocated.
@@ -53,9 +55,15 @@ impl ComparedKey {
         self.lower.len() + words.sum::<usize>()
     }
 
-    /// Whether each has a number that the other lacks: "replica 3" is not "replica 1".
+    /// Whether each has a number in place of one of the other: "replica 3" is not "replica 1", and "v3" not "v2", but "v2"
+    /// may be of 2026.
     fn differs_in_number(&self, other: &ComparedKey) -> bool {
-        let lacks = |a: &ComparedKey, b: &ComparedKey| b.numbers.iter().any(|n| !a.numbers.contains(n));
+        let letters = |word: &str| word.replace(|c: char| c.is_ascii_digit(), "");
+        let is_like = |a: &String, b: &String| letters(a) == letters(b);
+        let lacks = |a: &ComparedKey, b: &ComparedKey| {
+            let has_other = |n: &String| !a.numbers.contains(n) && a.numbers.iter().any(|m| is_like(m, n));
+            b.numbers.iter().any(has_other)
+        };
         lacks(self, other) && lacks(other, self)
     }
 }
@@ -199,6 +207,17 @@ mod tests {
             Some((1, KeyMatch::Words))
         );
         assert_eq!(found(&["replica host 1"], "host of the replica"), Some((0, KeyMatch::Words)));
+    }
+
+    #[test]
+    fn a_number_is_compared_with_those_of_words_alike() {
+        assert_eq!(found(&["api v2 timeout"], "timeout of the api in 2026"), Some((0, KeyMatch::Words)));
+        assert_eq!(found(&["s3 bucket"], "bucket of s3 in 2026"), Some((0, KeyMatch::Words)));
+        assert_eq!(
+            found(&["api v2 timeout", "api v3 timeout"], "timeout of api v3"),
+            Some((1, KeyMatch::Words))
+        );
+        assert_eq!(found(&["api v2 timeout"], "timeout of api v3"), None);
     }
 
     #[test]
