@@ -2,6 +2,7 @@
 //!
 //! Keys are fetched when a token names one that is not known, at most once in an interval, and again when they are
 //! old, so that a key that the issuer withdrew is not trusted for long. A request whose key is known waits for no fetch.
+//! A token that names no key tells only by its signature that keys have changed: if that is wrong, they are fetched, too.
 
 mod ring_provider;
 
@@ -98,8 +99,15 @@ impl JwtVerifier {
         validation.set_issuer(&[&self.shared.settings.issuer]);
         validation.set_audience(&[&self.shared.settings.audience]);
         validation.set_required_spec_claims(&["exp", "iss", "aud", "sub"]);
-        let token = decode::<Map<String, Value>>(token, &key, &validation).map_err(|error| {
-            use jsonwebtoken::errors::ErrorKind;
+        use jsonwebtoken::errors::ErrorKind;
+        let decode = |key| decode::<Map<String, Value>>(token, &key, &validation);
+        let mut decoded = decode(key);
+        let is_forged = |error: &jsonwebtoken::errors::Error| *error.kind() == ErrorKind::InvalidSignature;
+        if header.kid.is_none() && decoded.as_ref().is_err_and(is_forged) {
+            self.shared.fetch_if_due().await;
+            decoded = decode(self.key(None, header.alg, Instant::now()).await?);
+        }
+        let token = decoded.map_err(|error| {
             if matches!(error.kind(), ErrorKind::ExpiredSignature) {
                 JwtError::Expired
             } else {

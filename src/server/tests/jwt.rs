@@ -244,6 +244,18 @@ async fn keys_that_rotate_are_followed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_key_without_an_id_that_rotates_is_followed_at_the_first_request() {
+    let (old, new) = (Key::ed25519("a"), Key::ed25519("b"));
+    let issuer = Issuer::start(&[&old], Duration::ZERO).await;
+    let server = server_of(&issuer).await;
+    let token = |key: &Key| key.token_with(&json!({ "alg": "EdDSA" }), &claims(|_| {}));
+    assert_eq!(code(&server, &token(&old)).await, "ok");
+    issuer.publish(&[&new]);
+    assert_eq!(code(&server, &token(&new)).await, "ok");
+    assert_eq!(code(&server, &token(&old)).await, "invalid_token");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_issuer_that_is_away_is_no_refusal() {
     let key = Key::p256("a");
     let mut issuer = Issuer::start(&[&key], Duration::from_secs(60)).await;
