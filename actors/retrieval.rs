@@ -290,7 +290,7 @@ impl Retrieval {
         Ok(answer)
     }
 
-    /// Adds the units that are about these files by their scope, as far as there is room.
+    /// Adds the units of the types asked for that are about these files by their scope, as far as there is room.
     fn add_units_about_files(
         &self,
         answer: &mut Answer,
@@ -306,12 +306,19 @@ impl Retrieval {
             Vec::new()
         });
         for unit in found {
-            if answer.units.iter().any(|shown| shown.id == unit.id) {
+            let is_asked_for = query.kinds.is_empty() || query.kinds.contains(&unit.kind);
+            if !is_asked_for || answer.units.iter().any(|shown| shown.id == unit.id) {
                 continue;
+            }
+            let (more, more_named) = (answer.more.clone(), answer.more_named);
+            if let Some(at) = more.iter().position(|(id, _)| *id == unit.id) {
+                answer.more.remove(at);
+                answer.more_named -= usize::from(at < more_named);
             }
             answer.about_files.push(unit);
             if tokens.count(&retrieve::render(answer)) > query.budget_tokens {
                 answer.about_files.pop();
+                (answer.more, answer.more_named) = (more, more_named);
                 break;
             }
         }

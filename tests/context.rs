@@ -295,6 +295,25 @@ fn a_unit_whose_file_has_changed_is_named_in_its_project() {
 }
 
 #[test]
+fn a_unit_about_a_file_is_not_named_twice() {
+    let shop = Shop::new();
+    shop.unit("rates", "scope: [src/rates.rs]\n");
+    shop.unit("money", "scope: [src/money.rs]\n");
+    shop.sandbox.ok(["index"]);
+    let ask = |file: &[&str]| -> Value {
+        let mut command = shop.sandbox.command();
+        command.args(["ask", "--no-llm", "--json", "--limit", "1", "Title of money and of rates"]).args(file);
+        serde_json::from_slice(&command.current_dir(&shop.folder).output().unwrap().stdout).unwrap()
+    };
+    let before = ask(&[]);
+    assert_eq!(before["more"].as_array().unwrap().len(), 1, "{before}");
+    let other = before["more"][0][0].as_str().unwrap();
+    let with_file = ask(&["--file", &format!("src/{other}.rs")]);
+    assert_eq!(with_file["about_files"][0]["id"], other, "{with_file}");
+    assert_eq!(with_file["more"], json!([]), "{with_file}");
+}
+
+#[test]
 fn units_about_an_answers_files_say_what_may_no_longer_hold() {
     let shop = Shop::new();
     shop.unit("rates-are-cached", "scope: [src/rates.rs]\n");

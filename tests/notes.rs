@@ -508,6 +508,24 @@ fn what_an_agent_writes_is_bounded_redacted_and_quarantined() {
 }
 
 #[test]
+fn a_search_of_notes_that_names_a_file_finds_notes_only() {
+    let sandbox = Sandbox::with_brain();
+    let folder = sandbox.brain().join("domains/coding/constraints");
+    std::fs::create_dir_all(&folder).unwrap();
+    let constraint =
+        "---\nid: rates\ntype: constraint\ntitle: Cache them\nscope: [src/rates.rs]\n---\n\nFor an hour.\n";
+    std::fs::write(folder.join("rates.md"), constraint).unwrap();
+    sandbox.ok(["note", "add", "Rates come from Ann", "--content", "On Mondays.", "--path", "src/rates.rs"]);
+    sandbox.ok(["index"]);
+    let mut agent = Agent::start(&sandbox);
+    let query = "which zebra crosses src/rates.rs";
+    let all = agent.call("get_relevant_context", json!({ "task_description": query }));
+    assert!(all.contains("rates · constraint") && all.contains("rates-come-from-ann"), "{all}");
+    let notes = agent.call("search_notes", json!({ "query": query }));
+    assert!(!notes.contains("rates · constraint") && notes.contains("rates-come-from-ann"), "{notes}");
+}
+
+#[test]
 fn a_rejected_note_is_no_longer_found() {
     let sandbox = Sandbox::with_brain();
     let mut agent = Agent::start(&sandbox);
