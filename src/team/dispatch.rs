@@ -46,7 +46,7 @@ WITH RECURSIVE waiting(brain) AS (
 SELECT w.brain, array_agg(s.stage ORDER BY s.position)
 FROM waiting w, unnest($3::text[]) WITH ORDINALITY AS s(stage, position),
     LATERAL (SELECT FROM jobs j WHERE j.brain = w.brain AND j.stage = s.stage AND j.claim IS NULL
-        AND (j.not_before <= $4 OR j.not_before > $5) LIMIT 1) AS due
+        AND (j.not_before <= $4 OR j.not_before > $5) AND NOT waits_for_session(j.brain, j.id) LIMIT 1) AS due
 WHERE w.brain <= $2
   AND NOT EXISTS (SELECT FROM pauses p
       WHERE p.brain = w.brain AND p.stage = s.stage AND p.until > $4 AND p.until <= $6)

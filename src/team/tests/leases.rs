@@ -228,6 +228,25 @@ fn each_brain_with_due_work_has_its_turn() {
     assert_eq!(ready(BrainId(0), 10), brains[1..2]);
 }
 
+#[test]
+fn a_brain_whose_captures_wait_for_their_session_is_not_ready() {
+    let Some(test) = TeamUnderTest::new() else { return };
+    let is_ready = || !test.store.ready_brains(BrainId(0), 10, now()).unwrap().is_empty();
+    accept(&test.ledger, "s", 0);
+    accept(&test.ledger, "s", 1);
+    assert!(is_ready());
+    let first = test.ledger.claim(Stage::Extraction, now()).unwrap().unwrap();
+    assert!(!is_ready(), "the second waits for the first");
+    accept(&test.ledger, "other", 2);
+    assert!(is_ready());
+    let other = test.ledger.claim(Stage::Extraction, now()).unwrap().unwrap();
+    assert!(!is_ready());
+    test.ledger.advance(&other, Stage::Delivery, b"").unwrap();
+    test.ledger.advance(&first, Stage::Delivery, b"").unwrap();
+    let ready = test.store.ready_brains(BrainId(0), 10, now()).unwrap();
+    assert_eq!(ready[0].stages, [Stage::Extraction, Stage::Delivery]);
+}
+
 /// The first burst of a new database finds no statistics, and plans that suit a few rows only.
 #[test]
 fn claims_among_ten_thousand_jobs_stay_quick_without_statistics() {
