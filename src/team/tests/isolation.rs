@@ -210,6 +210,7 @@ fn a_brain_is_changed_by_its_own_transactions_only() {
     for table in ["tokens", "projects", "servers", "syncs", "audit"] {
         refused(own.read(|transaction| transaction.query(&format!("SELECT 1 FROM {table}"), &[])));
     }
+    refused(own.read(|transaction| transaction.query("SELECT waits_for_session(1, 1)", &[])));
 }
 
 #[test]
