@@ -7,7 +7,8 @@
 //!    one word has little of it by meaning, so a passage of a unit whose title, tags or domain hold the question's
 //!    [`Subject`] needs none.
 //! 2. A passage is shown if it reaches that floor itself, and has at least [`PART_OF_BEST_SCORE`] of the best score and
-//!    [`PART_OF_BEST_EVIDENCE`] of the best evidence, or if the question is nothing but tags and domain of its unit; of those, all that are candidates are relevant.
+//!    [`PART_OF_BEST_EVIDENCE`] of the best evidence, or if the question is nothing but tags and domain of its unit; of
+//!    those, all that are candidates are relevant.
 //! 3. A relation is followed from such passages only, and not if they match by a single word ([`Floor::leads_on`]). It
 //!    is followed once: a second hop is the first hop from a unit that matches by itself.
 //! 4. A unit that is shown only because of a relation needs [`PART_OF_BEST_RELATED`] of the best evidence, and is shown
