@@ -337,7 +337,8 @@ const LEARNED_HEADING: &str = "### How it was learned";
 /// not quoted again.
 fn merge(document: &mut Document, candidate: &Candidate, origin: &Origin<'_>) {
     let title = inert_markdown(&text::one_line(&candidate.title, 120));
-    let mut more = text::demote_headings(&inert_markdown(&text::strip_hidden(candidate.body.trim())));
+    let mut more =
+        text::demote_headings(&inert_markdown(&text::strip_hidden_to_store(candidate.body.trim(), "")));
     if let Some(at) = more.find(LEARNED_HEADING).filter(|&at| document.body().contains(more[at..].trim_end()))
     {
         more.truncate(more[..at].trim_end().len());
@@ -531,7 +532,8 @@ fn document(
         mapping([("id", related.id.as_str().into()), ("relation", related.relation.as_str().into())])
     });
     let tags = candidate.tags.iter().map(|tag| knowledge::name::tag(tag)).filter(|tag| !tag.is_empty());
-    let body = format!("# {title}\n\n{}", inert_markdown(&text::strip_hidden(candidate.body.trim())));
+    let body =
+        format!("# {title}\n\n{}", inert_markdown(&text::strip_hidden_to_store(candidate.body.trim(), "")));
     Document::compose(
         &[
             ("id", id.as_str().into()),

@@ -4,7 +4,7 @@
 
 use std::collections::HashSet;
 
-use knowledge::{Document, UnitType, text};
+use knowledge::{Document, UnitType, markdown, text};
 use transcript::redact::redact;
 
 /// A note up to this size, in bytes, is one section; a longer one is split at its headings.
@@ -109,8 +109,8 @@ pub fn split_note(
     }
     let file_stem = &redact(file_stem);
     let project = project.map(redact);
-    let body =
-        text::strip_hidden(&transcript::clean(document.as_ref().map_or(raw, |document| document.body())));
+    let written = transcript::clean(document.as_ref().map_or(raw, |document| document.body()));
+    let body = text::strip_hidden_to_store(&written, "");
     let named = front("title").or_else(|| front("name").map(|name| name.replace(['-', '_'], " ")));
     let (heading, rest) = split_title(&body);
     let title = named.or(heading).unwrap_or_else(|| match kind {
@@ -243,24 +243,14 @@ fn split_at_headings(above: &[String], body: &str, sections: &mut Vec<(Vec<Strin
 /// The headings outside code blocks: byte offset, level and text.
 pub(crate) fn headings(body: &str) -> Vec<(usize, usize, String)> {
     let mut found = Vec::new();
-    let mut fence: Option<&str> = None;
-    let mut at = 0;
-    for line in body.split_inclusive('\n') {
-        let text = line.trim();
-        let mark = ["```", "~~~"].into_iter().find(|mark| text.starts_with(mark));
-        match (fence, mark) {
-            (None, Some(mark)) => fence = Some(mark),
-            (Some(open), Some(mark)) if open == mark => fence = None,
-            _ => {}
-        }
-        let level = line.bytes().take_while(|&byte| byte == b'#').count();
-        if fence.is_none() && (1..=6).contains(&level) && line[level..].starts_with([' ', '\t']) {
-            let title = strip_emphasis(text.trim_matches('#'));
+    for line in markdown::lines(body).filter(|line| !line.is_code) {
+        let level = line.text.bytes().take_while(|&byte| byte == b'#').count();
+        if (1..=6).contains(&level) && line.text[level..].starts_with([' ', '\t']) {
+            let title = strip_emphasis(line.text.trim().trim_matches('#'));
             if !title.is_empty() {
-                found.push((at, level, title));
+                found.push((line.start, level, title));
             }
         }
-        at += line.len();
     }
     found
 }
@@ -365,6 +355,25 @@ mod tests {
                 reason: "too short to be a unit: fewer than 6 words".to_owned()
             }]
         );
+    }
+
+    #[test]
+    fn a_comment_mark_hides_no_later_section() {
+        let raw = "# Shop\n\n## Templates\n\nNever leave `<!--` unclosed in any of the templates.\n\n\
+                   ## Deploys\n\nNever deploy on a Friday, nobody is there on Saturday.\n";
+        let (sections, _) = split_note(raw, NoteKind::Instructions, "CLAUDE", Some("shop"));
+        let bodies: Vec<&str> = sections.iter().map(|section| section.body.as_str()).collect();
+        assert_eq!(
+            bodies,
+            [
+                "Never leave `<!--` unclosed in any of the templates.",
+                "Never deploy on a Friday, nobody is there on Saturday."
+            ]
+        );
+        let open = raw.replace("Never leave `<!--`", "<!-- Never leave it");
+        let (sections, _) = split_note(&open, NoteKind::Instructions, "CLAUDE", Some("shop"));
+        assert_eq!(sections.len(), 2, "what a renderer hides becomes visible");
+        assert!(sections[0].body.starts_with("&lt;!-- Never"), "{}", sections[0].body);
     }
 
     #[test]

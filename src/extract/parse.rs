@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::sync::LazyLock;
 
 use knowledge::name;
-use knowledge::text::{one_line, strip_hidden};
+use knowledge::text::{one_line, strip_hidden_to_store};
 use knowledge::{
     Candidate, CodeRecord, Domain, Evidence, Overlap, OverlapKind, Rejected, Related, Relation, UnitId,
     UnitType,
@@ -185,7 +185,7 @@ static ACTIVE_HTML: LazyLock<Regex> = LazyLock::new(|| {
 
 /// Removes invisible text and then secrets, because invisible characters can split a secret.
 fn clean(text: &str) -> String {
-    redact(&strip_hidden(text)).into_owned()
+    redact(&strip_hidden_to_store(text, "")).into_owned()
 }
 
 /// A unit of the answer, unchecked.

@@ -4,6 +4,8 @@ use std::borrow::Cow;
 use std::collections::HashSet;
 use std::sync::LazyLock;
 
+use crate::markdown::{self, Unclosed, without_comments};
+
 /// Counts tokens as the embedding model does. The chunker uses it without knowing the model.
 pub trait CountTokens: Send + Sync {
     /// The number of tokens of the text, without the model's special tokens.
@@ -11,39 +13,26 @@ pub trait CountTokens: Send + Sync {
 }
 
 /// Removes what a reader cannot see but a model reads: control characters, bidirectional overrides,
-/// zero-width characters, Unicode tags and HTML comments. Line feeds and tabs stay, and so do joiners that are spelling;
-/// CRLF becomes LF.
+/// zero-width characters, Unicode tags and HTML comments, which in code are text. Line feeds and tabs stay, and so do
+/// joiners that are spelling; CRLF becomes LF.
 ///
 /// Applied to knowledge when it is stored and when it is shown: hidden text is a way to plant instructions in a stored
 /// memory.
 pub fn strip_hidden(text: &str) -> String {
+    strip(text, Unclosed::Removed, |_| false)
+}
+
+/// The same for a text that is stored, of which nothing else is lost: a comment that is never closed becomes text, and one
+/// that stands in `before`, the text that it replaces, stays.
+pub fn strip_hidden_to_store(text: &str, before: &str) -> String {
+    strip(text, Unclosed::Shown, |comment| before.contains(comment))
+}
+
+fn strip(text: &str, unclosed: Unclosed, is_kept: impl Fn(&str) -> bool) -> String {
     // Most text is plain ASCII, which is quickly checked byte by byte.
     let is_plain = text.bytes().all(|byte| matches!(byte, b' '..=b'~' | b'\n' | b'\t'));
     let text: String = if is_plain { text.to_owned() } else { visible(text).collect() };
-    if text.contains(OPEN) { without_comments(&text) } else { text }
-}
-
-const OPEN: &str = "<!--";
-
-fn without_comments(text: &str) -> String {
-    let mut clean = String::with_capacity(text.len());
-    let mut rest = text;
-    while let Some(dash) = rest.find('-') {
-        clean.push_str(&rest[..=dash]);
-        rest = &rest[dash + 1..];
-        // Also one whose halves stood on both sides of another.
-        let Some(start) = clean.strip_suffix(OPEN).map(str::len) else { continue };
-        clean.truncate(start);
-        // The mark at its end may share dashes with the one at its start.
-        let end = ["->", ">"].into_iter().find(|end| rest.starts_with(end)).map(str::len);
-        match end.or_else(|| rest.find("-->").map(|end| end + 3)) {
-            Some(end) => rest = &rest[end..],
-            // Never closed: a renderer hides the rest, so a model must not see it either.
-            None => return clean,
-        }
-    }
-    clean.push_str(rest);
-    clean
+    if text.contains("<!--") { without_comments(&text, unclosed, is_kept) } else { text }
 }
 
 /// A word without its ending, so that "retries" and "retry" are the same.
@@ -345,38 +334,32 @@ fn push_word_but_commit(inert: &mut String, word: &str, after: &str) {
 
 /// Moves the headings of markdown one level down, so that it can be placed below a heading of the second level.
 pub fn demote_headings(markdown: &str) -> String {
-    let mut lines = Vec::new();
-    let mut fence: Option<&str> = None;
-    for line in markdown.lines() {
-        let text = line.trim_start();
-        let mark = ["```", "~~~"].into_iter().find(|mark| text.starts_with(mark));
-        match (fence, mark) {
-            (None, Some(mark)) => fence = Some(mark),
-            (Some(open), Some(mark)) if open == mark => fence = None,
-            _ => {}
+    let mut demoted = String::with_capacity(markdown.len() + 8);
+    for line in markdown::lines(markdown) {
+        let level = line.text.bytes().take_while(|&byte| byte == b'#').count();
+        if !line.is_code && (1..6).contains(&level) && line.text[level..].starts_with(' ') {
+            demoted.push('#');
         }
-        let level = line.bytes().take_while(|&byte| byte == b'#').count();
-        let is_heading = fence.is_none() && (1..6).contains(&level) && line[level..].starts_with(' ');
-        lines.push(if is_heading { format!("#{line}") } else { line.to_owned() });
+        demoted.push_str(line.text);
     }
-    lines.join("\n")
+    if demoted.ends_with('\n') {
+        demoted.pop();
+    }
+    demoted
 }
 
 /// The line at which git has left a conflict, or a part of one, for a person to resolve; not what shows one as code.
 pub fn conflict_line(text: &str) -> Option<usize> {
-    let (mut is_divided, mut is_code) = (false, false);
-    for (number, line) in text.lines().enumerate() {
-        if line.trim_start().starts_with("```") || line.trim_start().starts_with("~~~") {
-            is_code = !is_code;
-        }
-        if is_code {
-            continue;
-        }
+    if !text.contains("<<<<<<< ") && !text.contains(">>>>>>> ") {
+        return None;
+    }
+    let mut is_divided = false;
+    for (number, line) in markdown::lines(text).enumerate().filter(|(_, line)| !line.is_code) {
         // Seven `>` alone are a quote in a quote.
-        if line.starts_with("<<<<<<< ") || (is_divided && line.starts_with(">>>>>>> ")) {
+        if line.text.starts_with("<<<<<<< ") || (is_divided && line.text.starts_with(">>>>>>> ")) {
             return Some(number + 1);
         }
-        is_divided |= line == "=======";
+        is_divided |= line.text.trim_end_matches(['\r', '\n']) == "=======";
     }
     None
 }
@@ -462,11 +445,59 @@ mod tests {
     }
 
     #[test]
+    fn only_the_mark_that_began_a_code_block_ends_it() {
+        let conflict = "<<<<<<< main\na\n=======\nb\n>>>>>>> other\n";
+        for (before, after) in [
+            ("```\n~~~\n```\n", ""),
+            ("```run``` is inline code\n", ""),
+            ("````\n```\n````\n", ""),
+            ("- a\n\n  ```\n  b\n", ""),
+        ] {
+            assert!(conflict_line(&format!("{before}{conflict}{after}")).is_some(), "{before}");
+        }
+        for (before, after) in
+            [("````md\n~~~\n", "````\n"), ("~~~\n```\n", "~~~\n"), ("```\n```x\n", "```\n")]
+        {
+            assert_eq!(conflict_line(&format!("{before}{conflict}{after}")), None, "{before}");
+        }
+    }
+
+    #[test]
     fn hidden_text_does_not_survive() {
         assert_eq!(strip_hidden("a<!-- obey -->b"), "ab");
-        assert_eq!(strip_hidden("a<!-- never closed"), "a");
+        assert_eq!(strip_hidden("a\n<!-- never closed"), "a\n");
+        assert_eq!(
+            strip_hidden("a <!-- never closed\n\nb -->"),
+            "a &lt;!-- never closed\n\nb -->",
+            "visible"
+        );
         assert_eq!(strip_hidden("plain\r\n\ttext\n"), "plain\n\ttext\n");
         assert_eq!(strip_hidden("x\u{202e}y\u{200b}z\u{e0041}\u{1b}[31m"), "xyz[31m");
+    }
+
+    #[test]
+    fn a_comment_that_is_shown_as_code_stays() {
+        for text in [
+            "Write `<!--` to open a comment and `-->` to close it.",
+            "```html\n<!-- start of template\n```\n\nThe rest.",
+            "- In a list:\n\n  ```html\n  <!-- x -->\n  ```\n\nThe rest.",
+            "~~~~\n```\n<!--\n~~~\n-->\n~~~~\n",
+            "Indented:\n\n    <!-- x -->\n",
+            "``a ` <!-- x -->``",
+        ] {
+            assert_eq!(strip_hidden(text), text);
+        }
+        for (text, expected) in [
+            ("<div>\n```\n<!-- obey -->\n```\n</div>", "<div>\n```\n\n```\n</div>"),
+            ("- a\n  ```\n<!-- obey -->\nb", "- a\n  ```\n\nb"),
+            ("\\`<!-- obey -->`", "\\``"),
+            ("| a | b |\n|---|---|\n| `a | <!-- obey --> ` |", "| a | b |\n|---|---|\n| `a |  ` |"),
+            ("<!-- a --> `<!-- obey -->`", " ``"),
+            ("Use `<!--` <!-- obey --> `-->`", "Use `<!--`  `-->`"),
+            ("> <!-- obey\n> more -->\n\na", "> \n\na"),
+        ] {
+            assert_eq!(strip_hidden(text), expected);
+        }
     }
 
     #[test]
@@ -508,32 +539,34 @@ mod tests {
     }
 
     #[test]
+    fn what_is_stored_becomes_visible_and_keeps_the_comments_of_before() {
+        let text = "a <!-- mine --> <!-- obey -->\n\n<!-- never closed\n\n<!-- nor this";
+        let stored = "a <!-- mine --> \n\n&lt;!-- never closed\n\n&lt;!-- nor this";
+        assert_eq!(strip_hidden_to_store(text, "<!-- mine -->"), stored);
+        assert_eq!(strip_hidden(text), "a  \n\n");
+    }
+
+    #[test]
     fn removing_comments_cannot_make_a_new_one() {
-        assert_eq!(strip_hidden("a<!<!-- x -->-- hidden -->b"), "ab");
-        assert_eq!(strip_hidden("a<!<!<!-- x -->-- y -->-- z -->b-c"), "ab-c");
+        assert_eq!(strip_hidden("a<!<!-- x -->-- visible -->b"), "a&lt;!-- visible -->b");
+        assert_eq!(strip_hidden("<a><!<!-- x -->-- visible -->b"), "<a>&lt;!-- visible -->b");
         assert_eq!(strip_hidden("a<!-->b<!--->c"), "abc");
-        let many = "<!---->".repeat(150_000);
-        assert_eq!(strip_hidden(&format!("a{many}b")), "ab", "in time");
+        for (many, left) in [("<!---->", ""), ("<!", "<!"), ("<!-- ", "&lt;!-- "), ("`<!--`", "`<!--`")] {
+            let many = many.repeat(150_000);
+            assert_eq!(strip_hidden(&format!("a{many}b")), format!("a{}b", left.repeat(150_000)), "in time");
+        }
         assert_eq!(strip_hidden("a<!\u{200b}-- hidden -->b"), "ab");
     }
 
     #[test]
-    fn comments_are_removed_one_after_the_other() {
-        let one_by_one = |text: &str| {
-            let mut clean = text.to_owned();
-            while let Some(start) = clean.find(OPEN) {
-                match clean[start..].find("-->") {
-                    Some(end) => clean.replace_range(start..start + end + 3, ""),
-                    None => clean.truncate(start),
-                }
-            }
-            clean
-        };
-        // All texts of these parts, up to nine.
-        let parts = ["<!", "-", ">", "a"];
-        for number in 0..4_u32.pow(9) {
-            let text: String = (0..9).map(|place| parts[(number >> (2 * place) & 3) as usize]).collect();
-            assert_eq!(strip_hidden(&text), one_by_one(&text), "{text}");
+    fn outside_of_code_no_comment_is_left() {
+        // All texts of these parts, up to seven.
+        let parts = ["<!", "-", "->", "\n", "a"];
+        for number in 0..5_usize.pow(7) {
+            let text: String = (0..7).map(|place| parts[number / 5_usize.pow(place) % 5]).collect();
+            let (shown, stored) = (strip_hidden(&text), strip_hidden_to_store(&text, ""));
+            assert!(!shown.contains("<!--") && !stored.contains("<!--"), "{text}");
+            assert!(stored.starts_with(shown.trim_end()), "{text}");
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use crate::markdown;
 use crate::name::{UnitId, file_stem, nfc, tag};
 
 /// A link in a text.
@@ -73,20 +74,11 @@ pub fn target_id(text: &str) -> &str {
 
 /// The links of a markdown text, in order. What stands in code is none.
 pub fn wikilinks(text: &str) -> Vec<Wikilink<'_>> {
-    let mut links = Vec::new();
-    let mut fence: Option<&str> = None;
-    let mut start = 0;
-    for line in text.split_inclusive('\n') {
-        let mark = ["```", "~~~"].into_iter().find(|mark| line.trim_start().starts_with(mark));
-        match (fence, mark) {
-            (None, Some(mark)) => fence = Some(mark),
-            (Some(open), Some(mark)) if open == mark => fence = None,
-            (None, None) => links.extend(links_of_line(text, start..start + line.len())),
-            _ => {}
-        }
-        start += line.len();
+    if !text.contains("[[") {
+        return Vec::new();
     }
-    links
+    let lines = markdown::lines(text).filter(|line| !line.is_code);
+    lines.flat_map(|line| links_of_line(text, line.start..line.start + line.text.len())).collect()
 }
 
 fn links_of_line(text: &str, line: Range<usize>) -> Vec<Wikilink<'_>> {
@@ -162,6 +154,14 @@ mod tests {
         assert_eq!(written, "![[c#b|a]] [[c|x]]\n| [[c\\|x]] | ![[c\\|a]] |\n");
         assert_eq!(rewritten(text, |_| Some(String::new())), " \n|  |  |\n");
         assert_eq!(rewritten(text, |_| None), text);
+    }
+
+    #[test]
+    fn only_a_code_block_hides_the_links_in_its_lines() {
+        let targets = |text| -> Vec<_> { wikilinks(text).iter().map(|link| link.target).collect() };
+        assert_eq!(targets("```run``` [[a]]\n[[b]]"), ["a", "b"]);
+        assert_eq!(targets("```\n~~~\n```\n[[a]]"), ["a"]);
+        assert!(targets("````\n```\n[[a]]\n````\n").is_empty());
     }
 
     #[test]

@@ -85,7 +85,7 @@ impl NewNote {
             front.push(("scope", serde_yaml::to_value(&self.scope).unwrap_or_default()));
         }
         front.extend([("created", stamp(now)), ("last_modified", stamp(now))]);
-        let document = Document::compose(&front, &body(&title, &text::strip_hidden(content))?);
+        let document = Document::compose(&front, &body(&title, content, "")?);
         Ok((format!("domains/{domain}/{}/{id}.md", self.kind.folder()), document))
     }
 }
@@ -101,9 +101,10 @@ pub(crate) fn checked_title(title: &str) -> Result<String, Error> {
     }
 }
 
-/// The markdown of a note: its title as a heading, and its content.
-pub(crate) fn body(title: &str, content: &str) -> Result<String, Error> {
-    if let Some(line) = text::conflict_line(content) {
+/// The markdown of a note: its title as a heading, and its content. `before` is the content that it had.
+pub(crate) fn body(title: &str, content: &str, before: &str) -> Result<String, Error> {
+    let content = text::strip_hidden_to_store(content, before);
+    if let Some(line) = text::conflict_line(&content) {
         return Err(Error::ConflictMark { line });
     }
     let content = content.trim();

@@ -282,13 +282,15 @@ impl Notebook {
                 document.set("aliases", &aliases);
             }
         }
-        let mut new = edit.content.map_or_else(|| old_content.clone(), |content| self.resolved(&content));
-        // What is hidden in a note already stays, such as a person's comment.
-        if text::strip_hidden(&old_content) == old_content {
-            new = text::strip_hidden(&new);
-        }
-        if title != old_title || new.trim() != old_content {
-            document.set_body(&new_note::body(&title, &new)?);
+        let new = edit.content.map(|content| self.resolved(&content));
+        match new.filter(|new| new.trim() != old_content) {
+            Some(new) => document.set_body(&new_note::body(&title, &new, &old_content)?),
+            None if title == old_title => {}
+            None => {
+                if let Some(body) = with_heading(document.body(), &old_title, &title) {
+                    document.set_body(&body);
+                }
+            }
         }
         if let Some(tags) = edit.tags {
             document.set("tags", &new_note::tags(&tags)?);
@@ -625,6 +627,14 @@ fn is_archived(unit: &Unit) -> bool {
     unit.status.as_deref().is_some_and(is_retired)
 }
 
+/// A body with a new title in the heading that is the old one; `None` if it does not begin with that.
+fn with_heading(body: &str, old: &str, new: &str) -> Option<String> {
+    let heading = body.trim_start();
+    let rest = heading.strip_prefix("# ")?.trim_start().strip_prefix(old)?;
+    let is_whole = rest.lines().next().is_none_or(|more| more.trim().is_empty());
+    is_whole.then(|| format!("{}# {new}{rest}", &body[..body.len() - heading.len()]))
+}
+
 /// The aliases with a new title in the place of the old one.
 fn renamed(aliases: Option<Value>, old: &str, new: &str) -> Option<Value> {
     let Some(Value::Sequence(mut aliases)) = aliases else { return None };
@@ -681,6 +691,43 @@ mod tests {
         let unit = &saved(&notebook).file(&id).unwrap().unit.clone();
         assert_eq!((unit.category.as_deref(), unit.stability.as_deref()), (Some("project"), Some("durable")));
         assert_eq!(content(unit), "Lives in `src/auth`.\n\n---");
+    }
+
+    #[test]
+    fn a_new_title_changes_no_other_line() {
+        let body = "Text here.\n\n<!-- a reminder -->\n\n```html\n<!-- start\n```\n\nThe rest.\n";
+        for (body, line_end) in [(body, "\n"), (body, "\r\n"), ("", "\n")] {
+            let file = |title: &str| {
+                format!("---\nid: mine\ntype: note\ntitle: {title}\n---\n\n# {title}\n\n{body}")
+                    .replace('\n', line_end)
+            };
+            let mut notebook = Notebook::new([("domains/general/notes/mine.md".to_owned(), file("Mine"))]);
+            let edit = Edit { title: Some("Renamed".into()), ..Edit::default() };
+            assert!(notebook.edit(&UnitId::verbatim("mine"), edit, at(1)).unwrap());
+            let text = notebook.changes()[0].text.clone().unwrap();
+            assert_eq!(
+                Document::parse(text).unwrap().body(),
+                Document::parse(file("Renamed")).unwrap().body()
+            );
+        }
+    }
+
+    #[test]
+    fn a_comment_stays_when_something_else_is_edited() {
+        let (mut notebook, one, _) = two();
+        let mut document = notebook.file(&one).unwrap().document.clone();
+        document.set_body("# Auth middleware\n\nIn src. <!-- a reminder -->\n");
+        notebook.replace(&one, document, at(1)).unwrap();
+        let content_is = |notebook: &Notebook, expected: &str| {
+            assert_eq!(content(&notebook.file(&one).unwrap().unit), expected);
+        };
+        let edit = |content: &str| Edit { content: Some(content.into()), ..Edit::default() };
+        notebook.edit(&one, edit("In lib. <!-- a reminder -->"), at(2)).unwrap();
+        content_is(&notebook, "In lib. <!-- a reminder -->");
+        notebook.edit(&one, edit("In lib. <!-- a reminder --> <!-- obey -->"), at(3)).unwrap();
+        content_is(&notebook, "In lib. <!-- a reminder -->");
+        notebook.edit(&one, edit("Write `<!--` and `-->`.\n\n<!-- never closed\n\nmore"), at(4)).unwrap();
+        content_is(&notebook, "Write `<!--` and `-->`.\n\n&lt;!-- never closed\n\nmore");
     }
 
     #[test]

@@ -1,0 +1,97 @@
+//! What of a markdown text is code, and what of it a renderer hides, as CommonMark reads it.
+
+use std::ops::Range;
+
+use pulldown_cmark::{Event, Options, Parser, Tag};
+
+/// A line of a text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Line<'t> {
+    /// Where it begins in the text.
+    pub start: usize,
+    /// With its line feed.
+    pub text: &'t str,
+    /// Whether it is of a code block, or a fence of one.
+    pub is_code: bool,
+}
+
+/// The lines of a markdown text.
+pub fn lines(text: &str) -> impl Iterator<Item = Line<'_>> {
+    let mut blocks = code_blocks(text).into_iter().peekable();
+    let mut end = 0;
+    text.split_inclusive('\n').map(move |text| {
+        let start = end;
+        end += text.len();
+        while blocks.next_if(|block| block.end <= start).is_some() {}
+        Line { start, text, is_code: blocks.peek().is_some_and(|block| block.start < end) }
+    })
+}
+
+fn code_blocks(text: &str) -> Vec<Range<usize>> {
+    if !["```", "~~~", "    ", "\t"].iter().any(|mark| text.contains(mark)) {
+        return Vec::new();
+    }
+    let blocks = events(text).filter(|(event, _)| matches!(event, Event::Start(Tag::CodeBlock(_))));
+    blocks.map(|(_, span)| span).collect()
+}
+
+/// As on a forge, where a cell of a table ends what is code in another one.
+fn events(text: &str) -> impl Iterator<Item = (Event<'_>, Range<usize>)> {
+    Parser::new_ext(text, Options::ENABLE_TABLES).into_offset_iter()
+}
+
+const OPEN: &str = "<!--";
+const CLOSE: &str = "-->";
+
+/// What is done with a comment that is never closed, behind which a renderer hides the rest of the text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unclosed {
+    /// It is removed with the rest.
+    Removed,
+    /// The rest is shown.
+    Shown,
+}
+
+/// A text without its HTML comments, but for those that are kept. Code stays as it is. A mark that begins no comment is
+/// escaped, also one whose halves stood on both sides of a comment.
+pub(crate) fn without_comments(text: &str, unclosed: Unclosed, is_kept: impl Fn(&str) -> bool) -> String {
+    let escaped = |text: &str| text.replace(OPEN, "&lt;!--");
+    let mut clean = String::with_capacity(text.len());
+    // What is not escaped yet.
+    let mut shown = String::new();
+    let mut end = 0;
+    for (event, span) in events(text) {
+        let is_code = match event {
+            Event::Start(Tag::CodeBlock(_)) | Event::Code(_) => true,
+            Event::Start(Tag::HtmlBlock) | Event::InlineHtml(_) => false,
+            _ => continue,
+        };
+        shown.push_str(&text[end..span.start]);
+        end = span.end;
+        let mut rest = &text[span];
+        if is_code {
+            clean.push_str(&escaped(&std::mem::take(&mut shown)));
+            clean.push_str(rest);
+            continue;
+        }
+        while let Some(start) = rest.find(OPEN) {
+            // The mark at its end may share dashes with the one at its start.
+            let Some(close) = rest[start + 2..].find(CLOSE) else {
+                match unclosed {
+                    Unclosed::Removed => return clean + &escaped(&(shown + &rest[..start])),
+                    Unclosed::Shown => break,
+                }
+            };
+            shown.push_str(&rest[..start]);
+            let (comment, after) = rest[start..].split_at(2 + close + CLOSE.len());
+            if is_kept(comment) {
+                clean.push_str(&escaped(&std::mem::take(&mut shown)));
+                clean.push_str(comment);
+            }
+            rest = after;
+        }
+        shown.push_str(rest);
+    }
+    shown.push_str(&text[end..]);
+    clean + &escaped(&shown)
+}
