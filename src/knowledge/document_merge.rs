@@ -10,12 +10,15 @@ use crate::document::Document;
 const EDITED_COPY_SHARE: f64 = 0.5;
 
 /// Whether a file is another one after a person has edited it: it has at least half of the lines below the front matter,
-/// but for the heading, and is not older. Two units that were given one name are not: what sessions say in other words has
-/// their `sources`, and a note without any its `source`, person or agent, and the time at which it was `created`.
+/// but for the heading at their beginning, and is not older. Two units that were given one name are not: what sessions say
+/// in other words has their `sources`, and a note without any its `source`, person or agent, and the time at which it was
+/// `created`.
 pub fn is_edited_copy(file: &str, original: &str) -> bool {
     fn lines(text: &str, document: Option<&Document>) -> Vec<String> {
         let body = document.map_or(text, Document::body);
-        let lines = body.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with("# "));
+        let mut lines = body.lines().map(str::trim).filter(|line| !line.is_empty()).peekable();
+        // Only there it is no comment in code.
+        lines.next_if(|line| line.starts_with("# "));
         lines.map(str::to_owned).collect()
     }
     let (copy, of_original) = (Document::parse(file).ok(), Document::parse(original).ok());
@@ -26,6 +29,9 @@ pub fn is_edited_copy(file: &str, original: &str) -> bool {
         return false;
     }
     let (text, original) = (lines(file, copy.as_ref()), lines(original, of_original.as_ref()));
+    if original.is_empty() {
+        return text.is_empty();
+    }
     let kept = original.iter().filter(|line| text.contains(line)).count();
     let is_of_same_origin = || {
         let (of_copy, sources) = (sources(copy.as_ref()), sources(of_original.as_ref()));
@@ -65,7 +71,7 @@ fn sources(document: Option<&Document>) -> Vec<Value> {
 /// The file with both edits of `base`; `None` if they contradict each other.
 ///
 /// A key that both changed is merged if it is a list to which both added, or `last_modified`. A text that `theirs`
-/// only added to gets the addition, unless it has it already, so that a repetition changes nothing. Any other text
+/// only added paragraphs to gets them, unless it has them already, so that a repetition changes nothing. Any other text
 /// that both changed is merged by `merge_text`, which gets the texts in the order base, ours, theirs.
 pub fn merge_documents(
     base: &Document,
@@ -97,18 +103,21 @@ pub fn merge_documents(
             merged.set(name, &value);
         }
     }
-    let (old, mine, new) = (base.body(), ours.body(), theirs.body());
+    let [old, mine, new] = [base, ours, theirs].map(|document| document.body().replace("\r\n", "\n"));
     if new == old || new == mine {
         return Some(merged);
     }
     if mine == old {
-        merged.set_body(new);
+        merged.set_body(&new);
         return Some(merged);
     }
+    // Whole paragraphs: what goes on with a line or a list says another thing below another text.
+    let has = |added: &str| format!("\n\n{}\n\n", mine.trim()).contains(&format!("\n\n{}\n\n", added.trim()));
     match new.trim_end().strip_prefix(old.trim_end()) {
-        Some(added) if mine.contains(added.trim()) => {}
-        Some(added) => merged.set_body(&format!("{}{added}\n", mine.trim_end())),
-        None => merged.set_body(&merge_text(old, mine, new)?),
+        Some("") => {}
+        Some(added) if added.starts_with("\n\n") && has(added) => {}
+        Some(added) if added.starts_with("\n\n") => merged.set_body(&format!("{}{added}\n", mine.trim_end())),
+        _ => merged.set_body(&merge_text(&old, &mine, &new)?),
     }
     Some(merged)
 }
@@ -175,6 +184,49 @@ mod tests {
         assert!(!is_edited_copy(&short, &long), "the reason would be lost");
         assert!(is_edited_copy(&long, &short), "nothing is lost");
         assert!(is_edited_copy(&of("b", "Use zod."), &long), "a person has removed it");
+    }
+
+    #[test]
+    fn a_unit_of_code_is_no_copy_of_another_one() {
+        let unit = |session: &str, code: &str| {
+            format!("---\nid: same\nsources: [{session}]\n---\n\n# Same\n\n```sh\n{code}\n```\n")
+        };
+        assert!(!is_edited_copy(&unit("a", "make"), &unit("b", "# make all")));
+        assert!(is_edited_copy(&unit("a", "make"), &unit("b", "make")));
+        assert!(!is_edited_copy("# Same\n\nText.\n", "# Same\n"), "nothing says so");
+        assert!(is_edited_copy("# Same\n", "# Same\n"));
+    }
+
+    #[test]
+    fn an_edit_within_a_line_is_no_addition() {
+        let of = |text: &str| document(&[("Bound them.\n", text)]);
+        for (before, mine, new) in [
+            ("Wait 3\n", "Wait 3\n\nA 2nd paragraph: 0 retries.\n", "Wait 30\n"),
+            ("Use zod\n", "Use zod\n\nIt infers the types.\n", "Use zod, never yup\n"),
+            ("A list\n", "A list\n- Use 30\n", "A list\n- Use 3\n"),
+        ] {
+            let text = |base: &str, ours: &str, theirs: &str| {
+                assert!(base.ends_with(before) && ours.ends_with(mine) && theirs.ends_with(new));
+                Some("asked".to_owned())
+            };
+            let merged = merge_documents(&of(before), &of(mine), &of(new), text).unwrap();
+            assert!(merged.body().ends_with("asked"), "{}", merged.as_str());
+        }
+    }
+
+    #[test]
+    fn a_paragraph_is_there_only_as_a_whole() {
+        let of = |text: &str| document(&[("Bound them.\n", text)]);
+        let ours = of("Bound them.\n\nUse 30\n");
+        let theirs = of("Bound them.\n\nUse 3\n");
+        let both = merged(&ours, &theirs).unwrap();
+        assert!(both.ends_with("Bound them.\n\nUse 30\n\nUse 3\n"), "{both}");
+        let crlf = Document::parse(theirs.as_str().replace('\n', "\r\n")).unwrap();
+        assert!(merged(&ours, &crlf).unwrap().ends_with("Use 30\n\nUse 3\n"));
+        let ours = Document::parse(ours.as_str().replace('\n', "\r\n")).unwrap();
+        let both = merged(&ours, &theirs).unwrap();
+        assert!(both.ends_with("Bound them.\r\n\r\nUse 30\r\n\r\nUse 3\r\n"), "{both}");
+        assert_eq!(merged(&Document::parse(both.as_str()).unwrap(), &theirs), Some(both), "a repetition");
     }
 
     fn merged(ours: &Document, theirs: &Document) -> Option<String> {
