@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use knowledge::words::{share_of, words};
-use knowledge::{Document, Domain, UnitId, UnitType, name, value};
+use knowledge::{Document, Domain, UnitId, UnitType, markdown, name, value};
 use serde_yaml::Value;
 
 use crate::finding::{Change, Finding};
@@ -267,25 +267,25 @@ impl<'a> Files<'a> {
 /// Adds the paragraphs that a unit does not have yet, below a heading that names where they come from.
 fn add_text(kept: &mut Document, removed: &Observed<'_>, id: &UnitId) {
     let Ok(unit) = kept.unit("") else { return };
-    let known = format!("{}\n{}\n{}", unit.title, unit.description.unwrap_or_default(), unit.body);
+    let with_lf = |text: &str| text.replace("\r\n", "\n");
+    let known = format!("{}\n{}\n{}", unit.title, unit.description.unwrap_or_default(), with_lf(&unit.body));
     let known_words = words(&known);
     let says_more = |text: &str| {
-        value::missing_value(text, &known).is_some() || share_of(&words(text), &known_words) < REPEATED_SHARE
+        let (code, prose): (Vec<_>, Vec<_>) = markdown::lines(text).partition(|line| line.is_code);
+        let [code, prose] = [code, prose].map(|lines| lines.iter().map(|line| line.text).collect::<String>());
+        !known.contains(code.trim())
+            || !prose.is_empty()
+                && (value::missing_value(&prose, &known).is_some()
+                    || share_of(&words(&prose), &known_words) < REPEATED_SHARE)
     };
     let body = removed.unit.body.trim();
-    let text = own_text(removed.unit);
+    let text = with_lf(own_text(removed.unit));
     // What it got from earlier merges goes along as it is.
     let earlier = body.find(MERGED_HEADING).map_or("", |at| &body[at..]);
-    let mut parts = vec![removed.unit.title.as_str()];
-    parts.extend(removed.unit.description.as_deref());
-    // Code is not taken apart.
-    if text.contains("```") {
-        parts.push(text)
-    } else {
-        parts.extend(text.split("\n\n"))
-    }
-    let parts: Vec<&str> =
-        parts.into_iter().map(str::trim).filter(|part| !part.is_empty() && says_more(part)).collect();
+    let mut parts = vec![removed.unit.title.trim()];
+    parts.extend(removed.unit.description.as_deref().map(str::trim));
+    parts.extend(paragraphs(&text));
+    parts.retain(|part| !part.is_empty() && says_more(part));
     let mut body = kept.body().trim_end().to_owned();
     if !parts.is_empty() {
         body.push_str(&format!("\n\n{MERGED_HEADING}{id}\n\n{}", parts.join("\n\n")));
@@ -296,6 +296,17 @@ fn add_text(kept: &mut Document, removed: &Observed<'_>, id: &UnitId) {
     if body != kept.body().trim_end() {
         kept.set_body(&format!("{body}\n"));
     }
+}
+
+/// The paragraphs of a markdown text. Code is not taken apart.
+fn paragraphs(text: &str) -> Vec<&str> {
+    let (mut paragraphs, mut start) = (Vec::new(), 0);
+    for line in markdown::lines(text).filter(|line| !line.is_code && line.text.trim().is_empty()) {
+        paragraphs.push(text[start..line.start].trim_end());
+        start = line.start + line.text.len();
+    }
+    paragraphs.push(text[start..].trim_end());
+    paragraphs
 }
 
 /// Adds the items of a list that another file has.

@@ -463,6 +463,39 @@ fn a_merge_carries_over_what_the_other_words_say_more() {
     );
 }
 
+/// What a merge leaves of two units of one text, of which the second one goes on with `more`.
+fn merged_with(text: &str, more: &str) -> String {
+    let title = "Bound the pool";
+    let files = [
+        unit("one", title, "2026-10-02", "", text),
+        unit("two", title, "2026-10-01", "", &format!("{text}{more}")),
+    ];
+    let change = Change::Merge { from: UnitId::verbatim("two"), into: UnitId::verbatim("one") };
+    let finding = Finding::new(Kind::Duplicate, change, String::new(), &[], "");
+    let after = after(&files, &[finding]);
+    assert_eq!(after.len(), 1);
+    after[0].text.clone()
+}
+
+#[test]
+fn a_merge_loses_no_sentence_beside_code() {
+    let text = format!("{}\n\n```python\npool = Pool(8)\n\npool.start()\n```", [BODY; 6].join(" "));
+    let kept = merged_with(&text, "\n\nNever restart the importer during the invoicing.");
+    assert!(
+        kept.ends_with("## Merged from two\n\nNever restart the importer during the invoicing.\n"),
+        "{kept}"
+    );
+    assert_eq!(kept.matches("Pool(8)").count(), 1, "{kept}");
+    let code = "```python\npool = Pool()\n\npool.start()\n```";
+    assert!(merged_with(&text, &format!("\n\n{code}")).ends_with(&format!("two\n\n{code}\n")), "other code");
+    let crlf = format!("{text}\n").replace('\n', "\r\n");
+    let kept = merged_with(&crlf, "\r\nNever restart the importer during the invoicing.");
+    assert!(
+        kept.ends_with("## Merged from two\n\nNever restart the importer during the invoicing.\n"),
+        "{kept}"
+    );
+}
+
 #[test]
 fn other_lessons_in_the_same_words_are_not_merged() {
     for (one, other) in [
