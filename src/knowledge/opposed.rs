@@ -88,9 +88,9 @@ impl Statement {
     /// Whether a sentence says the same as another one of as many numbers, with other numbers.
     fn has_another_number(&self, other: &Self) -> bool {
         self.numbers.len() == other.numbers.len()
+            && self.differs_in_numbers(other)
             && self.likeness(other) >= SAME_STATEMENT_SHARE
             && self.is_same_statement(other, DENIED_SHARE)
-            && self.differs_in_numbers(other)
     }
 
     /// The share of common words, from 0 to 1.
@@ -206,6 +206,10 @@ pub struct Statements {
     /// The title.
     pub title: Statement,
     sentences: Vec<Statement>,
+    /// The stems of all sentences.
+    below: Words,
+    /// The numbers of all sentences.
+    numbers_below: BTreeSet<String>,
     /// Whether a number in the title stands apart from it: "Deploys (2)", "Part 2: deploys".
     has_count: bool,
     /// The stems of title and text.
@@ -222,9 +226,12 @@ impl Statements {
     pub fn new(title: &str, text: &str, is_choice: bool) -> Self {
         let sentences = text.split_terminator(['\n', '!', ';']).flat_map(|line| line.split(". "));
         let sentences = sentences.filter(|text| !text.trim().is_empty()).take(SENTENCES_MAX);
+        let sentences: Vec<Statement> = sentences.map(Statement::new).collect();
         Self {
             title: Statement::new(title),
-            sentences: sentences.map(Statement::new).collect(),
+            below: sentences.iter().flat_map(|sentence| sentence.subject.iter().cloned()).collect(),
+            numbers_below: sentences.iter().flat_map(|sentence| sentence.numbers.iter().cloned()).collect(),
+            sentences,
             has_count: title.split_whitespace().any(|word| {
                 number(&bare(word)).is_some() && (word.starts_with(['#', '(']) || word.ends_with([':', ')']))
             }),
@@ -268,25 +275,19 @@ impl Statements {
     /// Whether two units have nearly one text, and titles that differ only in a number that counts the units: it stands
     /// apart from the title, or the text says what the title says and has no such number.
     pub fn is_numbered_copy(&self, other: &Self) -> bool {
-        let [ours, theirs] = [self, other].map(Self::below);
-        let counts = |unit: &Self, (below, numbers): &(Words, BTreeSet<&String>)| {
-            let is_said = share_of(&unit.title.subject, below) >= SAME_STATEMENT_SHARE;
-            (unit.has_count || is_said) && unit.title.numbers.iter().all(|number| !numbers.contains(number))
+        let counts = |unit: &Self| {
+            let is_said = share_of(&unit.title.subject, &unit.below) >= SAME_STATEMENT_SHARE;
+            (unit.has_count || is_said) && unit.title.numbers.is_disjoint(&unit.numbers_below)
         };
-        ours.0.len() >= SHARED_WORDS_MIN
-            && jaccard(&ours.0, &theirs.0) >= SAME_TEXT_SHARE
-            && ours.1 == theirs.1
-            && self.title.subject == other.title.subject
+        // Nearly all pairs are apart by their titles, which are short.
+        self.title.subject == other.title.subject
             && self.title.differs_in_numbers(&other.title)
-            && counts(self, &ours)
-            && counts(other, &theirs)
+            && self.below.len() >= SHARED_WORDS_MIN
+            && self.numbers_below == other.numbers_below
+            && jaccard(&self.below, &other.below) >= SAME_TEXT_SHARE
+            && counts(self)
+            && counts(other)
             && !self.differ_in_a_statement(other)
-    }
-
-    /// The stems and the numbers of the text below the title.
-    fn below(&self) -> (Words, BTreeSet<&String>) {
-        let words = self.sentences.iter().flat_map(|sentence| sentence.subject.iter().cloned()).collect();
-        (words, self.sentences.iter().flat_map(|sentence| &sentence.numbers).collect())
     }
 
     /// The title and the sentences.
@@ -300,8 +301,9 @@ impl Statements {
         let has_word_of_its_own = |one: &Statement, unit: &Self| !one.subject.is_subset(&unit.all);
         self.statements().any(|one| {
             other.statements().any(|two| {
-                one.is_denial(two) && one.likeness(two) >= DENIED_SHARE
-                    || one.likeness(two) >= SAME_FORM_SHARE
+                let likeness = one.likeness(two);
+                likeness >= DENIED_SHARE && one.is_denial(two)
+                    || likeness >= SAME_FORM_SHARE
                         && has_word_of_its_own(one, other)
                         && has_word_of_its_own(two, self)
             })

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use knowledge::unit::is_retired;
-use knowledge::wikilink::wikilinks;
+use knowledge::wikilink::{Wikilink, wikilinks};
 use knowledge::{Document, Unit, UnitId, UnitType, rank, text};
 
 use crate::apply::{CONTRADICTS, apply};
@@ -56,6 +56,8 @@ struct Search<'a> {
 struct Live<'a> {
     observed: &'a Observed<'a>,
     compared: Compared<'a>,
+    /// The wikilinks of the text.
+    links: Vec<Wikilink<'a>>,
 }
 
 /// Two of the live units that are something to each other.
@@ -103,9 +105,11 @@ impl<'a> Search<'a> {
         };
         let mut observed: Vec<&Observed<'_>> = units.iter().filter(is_live).collect();
         observed.sort_by_key(|observed| &observed.unit.id);
-        let live = observed
-            .into_iter()
-            .map(|observed| Live { observed, compared: Compared::new(observed.unit, observed.vector) });
+        let live = observed.into_iter().map(|observed| Live {
+            observed,
+            compared: Compared::new(observed.unit, observed.vector),
+            links: wikilinks(&observed.unit.body),
+        });
         Self {
             units,
             settings,
@@ -254,9 +258,10 @@ impl<'a> Search<'a> {
     fn mentions(&self, pair: &Pair) -> bool {
         let mentions = |from: usize, to: usize| {
             let to = self.live[to].observed;
-            wikilinks(&self.live[from].unit().body)
-                .iter()
-                .any(|link| link.names_file(to.path) || link.ids().any(|id| id == to.unit.id))
+            let leads_there = |link: &Wikilink<'_>| {
+                link.names_file(to.path) || link.ids().any(|id| id == to.unit.id)
+            };
+            self.live[from].links.iter().any(leads_there)
         };
         mentions(pair.one, pair.other) || mentions(pair.other, pair.one)
     }
