@@ -6,7 +6,9 @@
 
 use jiff::Timestamp;
 use knowledge::embedding::{ABOUT_COSINE, SAME_COSINE};
-use knowledge::opposed::{are_two_decisions, contradicts, is_correction, names_something_else, reverses};
+use knowledge::opposed::{
+    are_two_decisions, contradicts, is_correction, is_exception, names_something_else, reverses,
+};
 use knowledge::text::canonical;
 use knowledge::value;
 use knowledge::words::words;
@@ -105,7 +107,10 @@ pub(crate) fn classify(candidate: &Candidate, neighbors: &[Neighbor], learned: T
     }
     let in_brain = neighbors.iter().filter(|unit| unit.known_in == KnownIn::Brain);
     let about = |unit: &&Neighbor| unit.cosine >= ABOUT_COSINE && unit.kind.as_ref() == Some(&candidate.kind);
-    let mut opposed = in_brain.clone().filter(about).filter(|unit| is_opposed(candidate, unit));
+    // A rule holds beside its exceptions.
+    let is_replaced =
+        |unit: &&Neighbor| is_opposed(candidate, unit) && !is_exception(&candidate.title, &unit.title);
+    let mut opposed = in_brain.clone().filter(about).filter(is_replaced);
     if let Some(unit) = opposed.find(|unit| is_older(unit)) {
         return Verdict::Supersede(unit.id.clone());
     }
@@ -383,6 +388,23 @@ mod tests {
         let never = Candidate { overlap, ..candidate("Never run `check` first") };
         let always = near("check", "Always run `check` first", 0.3, KnownIn::Brain);
         assert_eq!(classify(&never, &[always]), Verdict::Supersede(UnitId::verbatim("check")));
+    }
+
+    #[test]
+    fn an_exception_replaces_no_rule() {
+        let unit = near("rule", "Run migrations before deploy", 0.8, KnownIn::Brain);
+        for exception in [
+            "Never run migrations before deploy on Fridays",
+            "Do not run migrations before deploy when the queue is full",
+        ] {
+            assert_eq!(
+                classify(&candidate(exception), std::slice::from_ref(&unit)),
+                Verdict::Add,
+                "{exception}"
+            );
+        }
+        let denial = candidate("Never run migrations before deploy");
+        assert_eq!(classify(&denial, &[unit]), Verdict::Supersede(UnitId::verbatim("rule")));
     }
 
     #[test]

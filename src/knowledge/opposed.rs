@@ -361,6 +361,21 @@ pub fn contradicts(one: &str, other: &str) -> bool {
     Statement::new(one).is_denial(&Statement::new(other))
 }
 
+/// Whether a title names all that another one does and goes on with when or where: "never run migrations on Fridays" is
+/// an exception to "run migrations".
+pub fn is_exception(title: &str, rule: &str) -> bool {
+    const CIRCUMSTANCES: [&str; 13] = [
+        "at", "during", "except", "for", "if", "in", "inside", "on", "outside", "unless", "until", "when",
+        "while",
+    ];
+    let (one, rule) = (Statement::new(title), Statement::new(rule));
+    let is_shared = |word: &String| !subject_of(word).is_disjoint(&rule.subject);
+    let more = one.raw.iter().rposition(is_shared).and_then(|last| one.raw.get(last + 1));
+    rule.subject.is_subset(&one.subject)
+        && one.subject.len() > rule.subject.len()
+        && more.is_some_and(|word| CIRCUMSTANCES.contains(&word.as_str()))
+}
+
 /// Whether a text decides against what an older title decides for, so that both cannot hold: "we decided against postgres
 /// with jsonb columns" and "use postgres with jsonb columns". `title` is the text's own.
 pub fn reverses(title: &str, text: &str, old_title: &str) -> bool {
