@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use jiff::Timestamp;
 use knowledge::wikilink::wikilinks;
-use knowledge::{Document, Unit, opposed, text};
+use knowledge::{Document, Unit, markdown, opposed, text};
 
 use crate::links::stamp;
 use crate::observed::Observed;
@@ -158,14 +158,12 @@ fn check_values(old: &str, new: &str) -> Result<(), RejectedRewrite> {
 /// The pieces of code of a markdown text: lines of code blocks, and what stands in backticks.
 fn code(text: &str) -> Vec<&str> {
     let mut code = Vec::new();
-    let mut fenced = false;
-    for line in text.lines() {
-        if line.trim_start().starts_with("```") {
-            fenced = !fenced;
-        } else if fenced {
-            code.push(line);
+    for line in markdown::lines(text) {
+        if line.is_code {
+            let is_fence = ["```", "~~~"].iter().any(|mark| line.text.trim_start().starts_with(mark));
+            code.extend((!is_fence).then(|| line.text.trim_end()));
         } else {
-            let pieces: Vec<&str> = line.split('`').collect();
+            let pieces: Vec<&str> = line.text.split('`').collect();
             let closed = pieces.len() - (pieces.len() + 1) % 2;
             code.extend(pieces[..closed].iter().skip(1).step_by(2));
         }
@@ -208,6 +206,12 @@ mod tests {
 
     const GOOD: &str = "# Give the pool 20 connections\n\nSet `max_conns` to 20: Postgres has room for 100. See \
                         [[limits]].\n\n```sh\nnugget check --lane 7\n```";
+
+    #[test]
+    fn code_is_what_fences_and_backticks_hold() {
+        assert_eq!(code("~~~\na\n```\n~~~\nb `c`"), ["a", "c"]);
+        assert_eq!(code("```run``` `it`\nprose"), ["run", "it"]);
+    }
 
     #[test]
     fn a_shorter_text_with_all_values_is_taken() {
