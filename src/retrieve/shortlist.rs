@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use index::{Reader, UnitRecord};
 use knowledge::unit::is_unreviewed;
-use knowledge::{UnitId, text};
+use knowledge::{UnitId, markdown, text};
 
 use crate::error::Error;
 use crate::file_hints::FileHints;
@@ -129,15 +129,11 @@ pub(crate) fn summary(snapshot: &dyn Reader, record: &UnitRecord) -> Result<Stri
 /// The first sentence of prose; headings and code above it are skipped.
 fn first_sentence(body: &str) -> String {
     let visible = text::strip_hidden(body);
-    let prose = |line: &&str| {
+    let prose = |line: &str| {
         line.chars().next().is_some_and(|c| c.is_alphanumeric() || matches!(c, '`' | '*' | '_' | '"' | '('))
     };
-    let mut fenced = false;
-    let lines = visible.lines().map(str::trim).skip_while(|line| {
-        let fence = line.starts_with("```") || line.starts_with("~~~");
-        fenced ^= fence;
-        fenced || fence || !prose(line)
-    });
+    let lines = markdown::lines(&visible).skip_while(|line| line.is_code || !prose(line.text.trim()));
+    let lines = lines.map(|line| line.text.trim());
     let paragraph: Vec<&str> = lines.take_while(|line| !line.is_empty()).collect();
     let paragraph = paragraph.join(" ");
     let end = paragraph.char_indices().find(|&(at, c)| {
@@ -168,6 +164,7 @@ mod tests {
             "`pool` is small, e.g. four.",
         );
         check("```sh\nrm -rf /\n```\n\nSpread over\ntwo lines, no end", "Spread over two lines, no end");
+        check("```sh\n~~~\n```\n\nBehind it.", "Behind it.");
         check("版本 3.2 很快。然后", "版本 3.2 很快。");
         check("- only\n- a list", "");
         check("", "");
