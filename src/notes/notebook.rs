@@ -8,7 +8,7 @@ use knowledge::name::{claim_rank, file_stem, nfc};
 use knowledge::related::{entries, repeat_in_links};
 use knowledge::unit::is_retired;
 use knowledge::wikilink::{Wikilink, rewritten};
-use knowledge::{Document, Unit, UnitId, UnitType, name, text};
+use knowledge::{Document, Unit, UnitId, UnitType, name};
 use serde_yaml::Value;
 
 use crate::error::Error;

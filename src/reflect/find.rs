@@ -258,9 +258,8 @@ impl<'a> Search<'a> {
     fn mentions(&self, pair: &Pair) -> bool {
         let mentions = |from: usize, to: usize| {
             let to = self.live[to].observed;
-            let leads_there = |link: &Wikilink<'_>| {
-                link.names_file(to.path) || link.ids().any(|id| id == to.unit.id)
-            };
+            let leads_there =
+                |link: &Wikilink<'_>| link.names_file(to.path) || link.ids().any(|id| id == to.unit.id);
             self.live[from].links.iter().any(leads_there)
         };
         mentions(pair.one, pair.other) || mentions(pair.other, pair.one)
