@@ -757,7 +757,7 @@ fn pending_branches_are_those_with_unmerged_changes() {
     assert_eq!(names(), ["nugget/a", "nugget/b"]);
     assert_eq!(repository.branch_files("nugget/c").unwrap(), expected, "also after the merge");
     git(&root, &["merge", "-q", "--squash", "nugget/a"]);
-    write(&root, "domains/coding/patterns/a.md", "edited while squashing\n");
+    write(&root, "domains/coding/bugs/a-bug.md", "a bug\nedited while squashing\n");
     commit_all(&root, "squashed");
     assert_eq!(names(), ["nugget/b"]);
     // A reviewer's commit on the branch belongs to it.

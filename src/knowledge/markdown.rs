@@ -95,3 +95,66 @@ pub(crate) fn without_comments(text: &str, unclosed: Unclosed, is_kept: impl Fn(
     shown.push_str(&text[end..]);
     clean + &escaped(&shown)
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+    use proptest::sample::select;
+
+    use super::*;
+
+    const PARTS: &[&str] = &[
+        "<!--",
+        "-->",
+        "<!-",
+        "`",
+        "``",
+        "```\n",
+        "~~~\n",
+        "\n",
+        "\n\n",
+        "    ",
+        "\t",
+        "> ",
+        "- ",
+        "1. ",
+        "# ",
+        "| a |",
+        "|-|\n",
+        "a",
+        "é",
+        "\r\n",
+        "<div>",
+        "</div>",
+        "<b ",
+        "[a](",
+        "[a]: b\n",
+        "]",
+        "![",
+        "*",
+        "\\",
+        "&lt;",
+        "<?",
+        "?>",
+        "]]>",
+        "<![CDATA[",
+        "<a@b.c>",
+    ];
+
+    proptest! {
+        #[test]
+        fn no_text_outside_of_comments_is_lost(parts in vec(select(PARTS), 0..24)) {
+            let text = parts.concat();
+            let shown = without_comments(&text, Unclosed::Shown, |_| true);
+            prop_assert_eq!(shown.replace("&lt;", "<"), text.replace("&lt;", "<"));
+            let _ = without_comments(&text, Unclosed::Removed, |_| false);
+        }
+
+        #[test]
+        fn the_lines_of_a_text_are_all_of_it(parts in vec(select(PARTS), 0..24)) {
+            let text = parts.concat();
+            prop_assert_eq!(lines(&text).map(|line| line.text).collect::<String>(), text);
+        }
+    }
+}
