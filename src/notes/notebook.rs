@@ -22,19 +22,43 @@ const ARCHIVED: &str = "archived";
 /// The paths of the units that have a name, by the name as it is compared.
 type ByName = BTreeMap<String, BTreeSet<String>>;
 
-/// The names of a unit as they are compared: those of each kind count where none of the kind before does.
-const KINDS_OF_NAMES: [fn(&NoteFile) -> Vec<String>; 3] =
-    [|file| vec![fold(&file.unit.title)], |file| vec![fold(file_stem(&file.path))], aliases];
-/// The place of the names of files among them.
-const FILE_NAMES: usize = 1;
+/// What units are found by, as it is compared.
+#[derive(Clone, Debug, Default)]
+struct Names {
+    titles: ByName,
+    file_names: ByName,
+    /// The front matter, which has the aliases, by the path.
+    front_matters: BTreeMap<String, String>,
+}
+
+impl Names {
+    fn add(&mut self, file: &NoteFile) {
+        for (by_name, name) in self.of(file) {
+            by_name.entry(name).or_default().insert(file.path.clone());
+        }
+        self.front_matters.insert(file.path.clone(), fold(file.document.front_matter()));
+    }
+
+    fn remove(&mut self, file: &NoteFile) {
+        for (by_name, name) in self.of(file) {
+            by_name.entry(name).or_default().remove(&file.path);
+        }
+        self.front_matters.remove(&file.path);
+    }
+
+    fn of(&mut self, file: &NoteFile) -> [(&mut ByName, String); 2] {
+        let (title, file_name) = (fold(&file.unit.title), fold(file_stem(&file.path)));
+        [(&mut self.titles, title), (&mut self.file_names, file_name)]
+    }
+}
 
 /// The units of a brain, by their paths.
 #[derive(Clone, Debug, Default)]
 pub struct Notebook {
     files: BTreeMap<String, NoteFile>,
     ids: BTreeMap<UnitId, String>,
-    /// One for each kind of names, made when it is first asked for.
-    by_name: [OnceLock<ByName>; KINDS_OF_NAMES.len()],
+    /// Made when it is first asked for.
+    names: OnceLock<Names>,
     /// The paths that were there at the start.
     known: BTreeSet<String>,
     changed: BTreeSet<String>,
@@ -162,8 +186,13 @@ impl Notebook {
             return Ok(file);
         }
         let folded = name.to_lowercase();
-        for kind in 0..KINDS_OF_NAMES.len() {
-            let named: Vec<&NoteFile> = self.named(kind, &folded).collect();
+        let ways: [for<'n> fn(&'n Self, &str) -> Vec<&'n NoteFile>; 3] = [
+            |notebook, name| notebook.at(notebook.names().titles.get(name)),
+            |notebook, name| notebook.at(notebook.names().file_names.get(name)),
+            Self::with_alias,
+        ];
+        for way in ways {
+            let named = way(self, &folded);
             // An archived note gives way to one that is not.
             let live: Vec<&NoteFile> =
                 named.iter().copied().filter(|file| !is_archived(&file.unit)).collect();
@@ -181,8 +210,8 @@ impl Notebook {
     pub fn find_linked(&self, target: &str) -> Result<&NoteFile, Error> {
         let find = |name: &str| {
             let stem = nfc(name);
-            let mut named = self.named(FILE_NAMES, &fold(name));
-            let named = named.find(|file| nfc(file_stem(&file.path)) == stem);
+            let named = self.at(self.names().file_names.get(&fold(name)));
+            let named = named.into_iter().find(|file| nfc(file_stem(&file.path)) == stem);
             named.map_or_else(|| self.find_whole(name), Ok)
         };
         match find(target) {
@@ -467,18 +496,24 @@ impl Notebook {
         Ok(())
     }
 
-    /// The units with a name, by path.
-    fn named(&self, kind: usize, folded: &str) -> impl Iterator<Item = &NoteFile> + use<'_> {
-        let by_name = self.by_name[kind].get_or_init(|| {
-            let mut by_name = ByName::new();
-            for file in self.files() {
-                for name in KINDS_OF_NAMES[kind](file) {
-                    by_name.entry(name).or_default().insert(file.path.clone());
-                }
-            }
-            by_name
-        });
-        by_name.get(folded).into_iter().flatten().filter_map(|path| self.files.get(path))
+    fn names(&self) -> &Names {
+        self.names.get_or_init(|| {
+            let mut names = Names::default();
+            self.files().for_each(|file| names.add(file));
+            names
+        })
+    }
+
+    /// The files at some paths.
+    fn at(&self, paths: Option<&BTreeSet<String>>) -> Vec<&NoteFile> {
+        paths.into_iter().flatten().filter_map(|path| self.files.get(path)).collect()
+    }
+
+    fn with_alias(&self, folded: &str) -> Vec<&NoteFile> {
+        // Few have the name anywhere; YAML takes long to parse.
+        let near = self.names().front_matters.iter().filter(|(_, text)| text.contains(folded));
+        let near = near.filter_map(|(path, _)| self.files.get(path));
+        near.filter(|file| aliases(file).any(|alias| alias == folded)).collect()
     }
 
     fn get(&self, id: &UnitId) -> Option<&NoteFile> {
@@ -499,7 +534,10 @@ impl Notebook {
     }
 
     fn insert(&mut self, file: NoteFile) {
-        self.by_name = Default::default();
+        if let Some(names) = self.names.get_mut() {
+            self.files.get(&file.path).into_iter().for_each(|before| names.remove(before));
+            names.add(&file);
+        }
         let id = &file.unit.id;
         let rank = |path| claim_rank(id.as_str(), path);
         if self.ids.get(id).is_none_or(|owner| rank(&file.path) < rank(owner)) {
@@ -511,7 +549,7 @@ impl Notebook {
     /// Takes a unit's file out. Its id goes to another file that claims it.
     fn take(&mut self, path: &str) {
         let Some(file) = self.files.remove(path) else { return };
-        self.by_name = Default::default();
+        self.names.get_mut().into_iter().for_each(|names| names.remove(&file));
         let id = file.unit.id;
         if self.ids.get(&id).is_some_and(|owner| owner == path) {
             self.ids.remove(&id);
@@ -590,16 +628,12 @@ fn fold(name: &str) -> String {
 }
 
 /// The names that Obsidian knows a file by besides its own, as they are compared.
-fn aliases(file: &NoteFile) -> Vec<String> {
-    // Few files have any, and each is parsed for it.
-    if !file.document.as_str().contains("aliases") {
-        return Vec::new();
-    }
+fn aliases(file: &NoteFile) -> impl Iterator<Item = String> {
     let aliases = match file.document.get("aliases") {
         Some(Value::Sequence(aliases)) => aliases,
         alias => alias.into_iter().collect(),
     };
-    aliases.iter().filter_map(|alias| alias.as_str().map(fold)).collect()
+    aliases.into_iter().filter_map(|alias| alias.as_str().map(fold))
 }
 
 /// What a note says: its body without the heading that repeats its title. The value of a fact.
