@@ -67,11 +67,16 @@ pub struct Ignore {
 
 impl Ignore {
     /// Loads the file from the folder that a session ran in or, within one repository, from a folder
-    /// above it. A file that is missing or unreadable covers nothing; an invalid line is skipped.
+    /// above it. A file that is missing covers nothing, and one that cannot be read everything; an invalid line is skipped.
     pub fn load(cwd: &Path) -> Self {
         let is_repository = |folder: &&Path| folder.join(".git").exists();
         for folder in cwd.ancestors().take(FOLDERS_MAX) {
-            if let Some(text) = read_text(&folder.join(FILE), FILE_BYTES_MAX) {
+            let file = folder.join(FILE);
+            let text = read_text(&file, FILE_BYTES_MAX);
+            if text.is_none() && file.is_file() {
+                return Self { everything: true, ..Self::default() };
+            }
+            if let Some(text) = text {
                 let mut loaded = Self::new(folder, cwd, &text);
                 if let Some(repository) = folder.ancestors().take(FOLDERS_MAX).find(is_repository) {
                     repository.clone_into(&mut loaded.repository);
@@ -556,6 +561,16 @@ mod tests {
             wrong.map(|command| (*command).to_owned()).collect()
         };
         assert_eq!((wrong(named, true), wrong(not_named, false)), (Vec::new(), Vec::new()));
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn a_file_that_cannot_be_read_covers_everything() {
+        let folder = tempfile::tempdir().unwrap();
+        assert!(!Ignore::load(folder.path()).covers_everything());
+        // Its first byte cannot be read by anyone.
+        std::os::unix::fs::symlink("/proc/self/mem", folder.path().join(FILE)).unwrap();
+        assert!(Ignore::load(folder.path()).covers_everything());
     }
 
     #[test]
