@@ -320,10 +320,15 @@ fn an_agents_edit_of_what_was_merged_meanwhile_waits() {
     agent.call("edit_note", json!({ "note": "pools", "old_text": "is 20", "new_text": "is 50" }));
     sandbox.ok(["sync"]);
     assert_eq!(waiting_titles(&sandbox), ["Pools"]);
+    // It is an edit of what was merged, and not another note of the same name.
+    let waiting = &sandbox.json(["review", "--json"])["items"][0];
+    assert_eq!((&waiting["action"], &waiting["changed_on_main"]), (&json!("completes"), &json!(false)));
     note(&mut agent, "Second");
     let path = "domains/general/notes/pools.md";
     assert!(sandbox.git(&["show", &format!("{branch}:{path}")]).contains("The limit is 50."));
     assert_eq!(waiting_titles(&sandbox), ["Pools", "Second"]);
+    sandbox.ok(["review", "merge", "--all"]);
+    assert!(sandbox.git(&["show", &format!("main:{path}")]).contains("The limit is 50."));
 }
 
 #[test]

@@ -62,7 +62,8 @@ impl PreparedMerge {
 pub struct BranchFile {
     /// The path relative to the root.
     pub path: String,
-    /// The content where the branch was started; `None` if the branch adds the file.
+    /// The content that the branch has changed: where it was started or, if the default branch has got an earlier version
+    /// of the branch since, that version. `None` if the branch adds the file.
     pub base: Option<Vec<u8>>,
     /// The content on the branch.
     pub content: Vec<u8>,
@@ -98,7 +99,10 @@ impl Repository {
         let base = base.filter(|base| git.has_object(base.0));
         let mut files = Vec::new();
         for (path, content) in self.branch_files(branch)? {
-            let base = base.map(|base| self.read_at(base, &path)).transpose()?.flatten();
+            let base = match self.merged_version(branch, base, &path)? {
+                Some(merged) => Some(merged),
+                None => base.map(|base| self.read_at(base, &path)).transpose()?.flatten(),
+            };
             files.push(BranchFile { path, base, content });
         }
         Ok(files)

@@ -278,6 +278,52 @@ impl Repository {
         let commit = local_tip(&git, branch)?;
         fork_point(&git, &self.default_branch_of(&git)?, commit)
     }
+
+    /// The last version of a file that the default branch has got of a branch, before the branch changed the file again:
+    /// as after a squashed merge of its first commits.
+    pub(crate) fn merged_version(
+        &self,
+        branch: &str,
+        base: Option<CommitId>,
+        path: &str,
+    ) -> Result<Option<Vec<u8>>, Error> {
+        let git = self.git()?;
+        let default = self.default_branch_of(&git)?;
+        let id = |commit: CommitId| -> Result<_, Error> {
+            Ok(entry(&tree_of(&git, commit)?, path)?.map(|found| found.object_id()))
+        };
+        let commits = own_commits(&git, &default, local_tip(&git, branch)?)?;
+        let (Some((tip, earlier)), before) = (commits.split_first(), base.map(id).transpose()?.flatten())
+        else {
+            return Ok(None);
+        };
+        // As for nearly all files: the default branch has not touched it.
+        if earlier.is_empty() || id(default.tip)? == before {
+            return Ok(None);
+        }
+        // Of each version the commit that made it, newest first.
+        let mut versions: Vec<(gix::ObjectId, CommitId)> = Vec::new();
+        let last = id(*tip)?;
+        for commit in earlier {
+            let Some(version) =
+                id(*commit)?.filter(|version| Some(*version) != last && Some(*version) != before)
+            else {
+                continue;
+            };
+            match versions.last_mut() {
+                Some((same, made_by)) if *same == version => *made_by = *commit,
+                _ => versions.push((version, *commit)),
+            }
+        }
+        let mut since = Since::default();
+        for (_, commit) in versions {
+            let files = Standing::find(&git, &default, commit, &mut since)?.files;
+            if files.iter().any(|file| file.path == path && file.is_merged) {
+                return self.read_at(commit, path);
+            }
+        }
+        Ok(None)
+    }
 }
 
 fn local_tip(git: &gix::Repository, branch: &str) -> Result<CommitId, Error> {

@@ -1013,6 +1013,37 @@ fn a_branch_that_has_grown_since_a_squashed_merge_is_not_merged() {
 }
 
 #[test]
+fn what_a_branch_changes_after_a_squashed_merge_is_compared_with_what_was_merged() {
+    let sandbox = Sandbox::new();
+    let root = sandbox.repository("brain");
+    let note = "# A note\n\nOne.\nTwo.\n";
+    write(&root, "notes/old.md", "old\n");
+    commit_all(&root, "notes");
+    let repository = Repository::open(&root).unwrap();
+    let files = vec![file("notes/new.md", note), edit("notes/old.md", "old\nand one\n")];
+    let first = repository.propose(&sandbox.lock(), &Proposal { files, ..proposal(BRANCH) }).unwrap().commit;
+    let files = vec![edit("notes/old.md", "old\nand two\n"), edit("notes/new.md", "# A note\n\nOne.\n")];
+    let grown = Proposal { files, base: Some(first), ..proposal(BRANCH) };
+    repository.replace(&sandbox.lock(), &grown, first).unwrap();
+    let bases = || -> Vec<(String, Option<String>)> {
+        let changes = repository.branch_changes(BRANCH).unwrap().into_iter();
+        let text = |content| String::from_utf8(content).unwrap();
+        changes.map(|file| (file.path, file.base.map(text))).collect()
+    };
+    let path = |name: &str| format!("notes/{name}.md");
+    assert_eq!(bases(), [(path("new"), None), (path("old"), Some("old\n".to_owned()))], "not merged yet");
+
+    git(&root, &["merge", "-q", "--squash", &first.to_string()]);
+    commit_all(&root, "squashed");
+    let merged = [(path("new"), Some(note.to_owned())), (path("old"), Some("old\nand one\n".to_owned()))];
+    assert_eq!(bases(), merged);
+    // Also if a person has changed it since.
+    write(&root, "notes/new.md", "# A note\n\nZero.\nOne.\nTwo.\n");
+    commit_all(&root, "changed since");
+    assert_eq!(bases(), merged);
+}
+
+#[test]
 fn what_a_merge_has_left_out_is_told_except_of_edits_after_a_squash() {
     for is_squashed in [true, false] {
         let sandbox = Sandbox::new();
