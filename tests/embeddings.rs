@@ -127,7 +127,7 @@ fn a_wrong_vector_is_refused_and_the_key_is_never_shown() {
         (Reply::Zero, "zero"),
         (Reply::Garbage, "is a web page"),
         (Reply::Redirect(redirect_target), "307"),
-        (Reply::Error(400, "too many tokens", None), "too many tokens"),
+        (Reply::Error(404, "no such model", None), "no such model"),
         (Reply::Error(403, "you may not, canary-embed-key-4be07c55", None), "OpenAI refused the key"),
         (Reply::Error(429, "You exceeded your current quota", None), "insufficient_quota"),
         (Reply::Error(429, "come back tomorrow", Some(86_400)), "tomorrow"),
@@ -171,6 +171,31 @@ fn a_missing_key_is_reported_and_the_present_index_answers() {
     unknown.args(["index"]).envs([("NUGGET_EMBED_PROVIDER", "openai"), ("NUGGET_EMBED_MODEL", "mine")]);
     let output = unknown.output().unwrap();
     assert!(stderr(&output).contains("embed.dimensions"), "{}", stderr(&output));
+}
+
+#[test]
+fn a_text_that_is_too_long_for_a_servers_model_stops_nothing() {
+    let is_long = |text: &Value| text.as_str().unwrap().len() > 400;
+    let api =
+        EmbeddingsApi::start(move |_, body| match body["input"].as_array().unwrap().iter().any(is_long) {
+            true => Reply::Error(413, "`inputs` must have less than 100 tokens", None),
+            false => Reply::Vectors,
+        });
+    let sandbox = sandbox();
+    let words = |count: usize| (0..count).map(|at| format!("word{at} ")).collect::<String>();
+    std::fs::write(sandbox.brain().join("long.md"), format!("# Long\n\n{}\n", words(120))).unwrap();
+    let index = json(&mut provider_command(&sandbox, &api, "openai", &["index", "--json"]));
+    assert_eq!(index["embedded"], index["chunks"], "{index}");
+    let question = format!("how do events leave the outbox table {}", words(100));
+    let answer =
+        json(&mut provider_command(&sandbox, &api, "openai", &["ask", "--no-llm", "--json", &question]));
+    assert_eq!(answer["words_only"], false, "{answer}");
+
+    // What is refused whatever it is given is not tried for ever.
+    let api = EmbeddingsApi::start(|_, _| Reply::Error(400, "no such input", None));
+    let output = provider_command(&sandbox, &api, "openai", &["index"]).output().unwrap();
+    assert!(!output.status.success() && stderr(&output).contains("no such input"), "{}", stderr(&output));
+    assert!(api.requests().len() <= 8, "{}", api.requests().len());
 }
 
 #[test]

@@ -54,6 +54,11 @@ impl Error {
         }
     }
 
+    /// Whether a provider may have refused the request for one of its texts, as one that is too long for its model.
+    pub(crate) fn is_refused_text(&self) -> bool {
+        matches!(self, Self::Provider { source: llm::Error::Status { status: 400 | 413 | 422, .. }, .. })
+    }
+
     /// How long the provider wants to be left alone, if it said so.
     pub fn retry_after(&self) -> Option<Duration> {
         match self {

@@ -25,6 +25,8 @@ const TEXTS_MAX_ELSEWHERE: usize = 16;
 const REQUEST_BYTES_MAX: usize = 100_000;
 /// Likewise below the limit of 8,191 tokens of one text. Chunks are far shorter.
 const TEXT_BYTES_MAX: usize = 8_000;
+/// A shorter text is not refused for its length: the shortest limit of models in use is 256 tokens.
+const TEXT_BYTES_MIN: usize = 256;
 /// 128 vectors of 3,072 numbers are about 9 MB of text.
 const ANSWER_BYTES_MAX: usize = 32 << 20;
 /// The longest wait for a query's vector, before the search goes by words only.
@@ -181,9 +183,27 @@ impl RemoteClient {
             .collect();
         let mut vectors = Vec::with_capacity(texts.len());
         for batch in batches(&texts, self.settings.texts_max()) {
-            vectors.extend(self.request(batch, purpose)?);
+            vectors.extend(self.request_in_parts(batch, purpose)?);
         }
         Ok(vectors)
+    }
+
+    /// The vectors of a batch. A server refuses a whole request for one text with more tokens than its model reads: so
+    /// what is refused is sent in halves, and of a single text the first half.
+    fn request_in_parts(&self, texts: &[String], purpose: Purpose) -> Result<Vec<Vec<f32>>, Error> {
+        match (self.request(texts, purpose), texts) {
+            (Err(error), [text]) if error.is_refused_text() && text.len() > TEXT_BYTES_MIN => {
+                let half = text[..text.floor_char_boundary(text.len() / 2)].to_owned();
+                self.request_in_parts(&[half], purpose)
+            }
+            (Err(error), [_, _, ..]) if error.is_refused_text() => {
+                let (first, second) = texts.split_at(texts.len() / 2);
+                let mut vectors = self.request_in_parts(first, purpose)?;
+                vectors.extend(self.request_in_parts(second, purpose)?);
+                Ok(vectors)
+            }
+            (answer, _) => answer,
+        }
     }
 
     fn request(&self, texts: &[String], purpose: Purpose) -> Result<Vec<Vec<f32>>, Error> {
