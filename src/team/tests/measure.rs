@@ -20,6 +20,8 @@ use support::{LEASE, TeamUnderTest, create_brain, key};
 
 const CLIENTS: u64 = 64;
 const ACCEPTS_EACH: u64 = 50;
+/// The connections of `nugget server`.
+const SERVER_CONNECTIONS: u32 = 16;
 const BODY_BYTES: usize = 8 << 10;
 const LINES: usize = 20;
 const WORKERS: usize = 8;
@@ -81,6 +83,12 @@ fn hand_overs(test: &TeamUnderTest) {
             std::sync::Mutex::new((client, statement))
         })
         .collect();
+    // As many connections as a server has, and as warm.
+    let few =
+        TeamLedger::new(test.database.store(SERVER_CONNECTIONS), test.brain, register(&test.store), LEASE);
+    for ledger in [&test.ledger, &few] {
+        timed(CLIENTS, 2, |_| hand_over(ledger, fastrand::u64(1 << 50..), &body));
+    }
     for round in 0..3_u64 {
         let first = round * CLIENTS * ACCEPTS_EACH;
         let bare = timed(CLIENTS, ACCEPTS_EACH, |number| {
@@ -90,10 +98,9 @@ fn hand_overs(test: &TeamUnderTest) {
         row("bare INSERT", bare);
         let accepted = timed(CLIENTS, ACCEPTS_EACH, |number| hand_over(&test.ledger, first + number, &body));
         row("accept", accepted);
-        let few = TeamLedger::new(test.database.store(16), test.brain, register(&test.store), LEASE);
         let accepted =
             timed(CLIENTS, ACCEPTS_EACH, |number| hand_over(&few, first + number + (1 << 40), &body));
-        row("accept, 16 connections", accepted);
+        row(&format!("accept, {SERVER_CONNECTIONS} connections"), accepted);
     }
     superuser.batch_execute("TRUNCATE captures, lines CASCADE").unwrap();
 }
@@ -178,6 +185,9 @@ fn finished(client: &mut Client, brains: &[BrainId]) {
         &[&brains, &FINISHED],
     )
     .unwrap();
+    // What is measured is a ledger with many rows, and not what PostgreSQL does after a million insertions at once.
+    client.batch_execute("VACUUM ANALYZE captures").unwrap();
+    client.batch_execute("CHECKPOINT").unwrap();
 }
 
 fn claim_all(name: &str, ledgers: &[TeamLedger]) {
