@@ -478,6 +478,11 @@ fn what_a_servers_commands_take_away_they_say() {
     let open = stderr_of(&sandbox, 1, &["server", "brain", "rm", "payments"]);
     assert!(open.contains("1 capture that wait") && open.contains("1 branch in review"), "{open}");
     let removed = sandbox.ok(["server", "brain", "rm", "payments", "--force"]);
+    let acts = sandbox.json(["server", "audit", "--limit", "2", "--json"]);
+    assert_eq!((acts[0]["what"].as_str(), acts[0]["brain"].as_str()), (Some("brain.delete"), Some("no. 1")));
+    assert_eq!(acts.as_array().unwrap().len(), 2);
+    let acts = sandbox.ok(["server", "audit"]);
+    assert!(acts.contains("token.revoke") && acts.contains("brain.set_remote"), "{acts}");
     assert!(removed.contains("do not open it any more") && removed.contains("4 (ci)"), "{removed}");
     add();
     let tokens = sandbox.json(["server", "token", "list", "--json"]);

@@ -149,6 +149,12 @@ impl Tokenizer {
         self.shared.table.get_or_init(|| TokenTable::read(&self.shared.model)).as_ref()
     }
 
+    /// The cosine of each of these tokens with each of those, `[these, those]` row by row. `None` if the model's file has
+    /// no table; then only equal tokens are similar.
+    pub fn cosines(&self, these: &[u32], those: &[u32]) -> Option<Vec<f32>> {
+        self.token_table().map(|table| table.cosines(these, those))
+    }
+
     /// Whether the text has no visible characters.
     pub(crate) fn is_blank(&self, text: &str) -> bool {
         text.chars().all(|c| c.is_whitespace() || knowledge::text::is_hidden(c))

@@ -65,7 +65,7 @@ pub use filter::Filter;
 pub use generation::ModelLabel;
 pub use hnsw::CHUNKS_MIN as GRAPH_FROM_CHUNKS;
 pub use reader::Reader;
-pub use records::{ChunkRecord, ChunkRow, Edge, Hit, Problem, UnitRecord, WithNeighbours};
+pub use records::{ChunkRecord, ChunkRow, Edge, Hit, Problem, UnitRecord, WithNeighbours, best_hits};
 pub use snapshot::Snapshot;
 pub use status::{IndexStatus, read_status};
 pub use triggers::FoundTrigger;

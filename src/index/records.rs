@@ -24,6 +24,17 @@ pub struct Hit {
     pub score: f64,
 }
 
+/// The best of these hits, best first, at most `limit`; of equals the earlier chunk comes first.
+pub fn best_hits(mut hits: Vec<Hit>, limit: usize) -> Vec<Hit> {
+    let by_score = |a: &Hit, b: &Hit| b.score.total_cmp(&a.score).then(a.chunk.cmp(&b.chunk));
+    if limit < hits.len() {
+        hits.select_nth_unstable_by(limit, by_score);
+        hits.truncate(limit);
+    }
+    hits.sort_unstable_by(by_score);
+    hits
+}
+
 /// A chunk: a piece of a unit.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ChunkRecord {

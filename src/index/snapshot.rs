@@ -10,7 +10,8 @@ use crate::filter::Filter;
 use crate::generation::{Generation, ModelLabel};
 use crate::hnsw::Graph;
 use crate::records::{
-    ChunkRecord, ChunkRow, Edge, Hit, Problem, UnitRecord, WithNeighbours, chunk_record, unit_record,
+    ChunkRecord, ChunkRow, Edge, Hit, Problem, UnitRecord, WithNeighbours, best_hits, chunk_record,
+    unit_record,
 };
 use crate::store::{self, Pooled, Store};
 use crate::vectors::{self, Vectors};
@@ -127,13 +128,7 @@ impl Snapshot {
         let mut hits = self.all(sql, [query], read)?;
         // The filter is not a table, so that a reader need not write: other rows are skipped here.
         hits.retain(|hit| self.admits(hit.chunk));
-        let by_score = |a: &Hit, b: &Hit| b.score.total_cmp(&a.score).then(a.chunk.cmp(&b.chunk));
-        if limit < hits.len() {
-            hits.select_nth_unstable_by(limit, by_score);
-            hits.truncate(limit);
-        }
-        hits.sort_unstable_by(by_score);
-        Ok(hits)
+        Ok(best_hits(hits, limit))
     }
 
     /// Finds the chunks nearest to the vector, best first, at most `limit`. The score is the cosine.
@@ -155,9 +150,7 @@ impl Snapshot {
             let chunk = ChunkRow(row);
             self.vectors.similarity(chunk, &query).map(|score| Hit { chunk, score })
         }));
-        hits.sort_unstable_by(|a, b| b.score.total_cmp(&a.score).then(a.chunk.cmp(&b.chunk)));
-        hits.truncate(limit);
-        Ok(hits)
+        Ok(best_hits(hits, limit))
     }
 
     /// A chunk's vector: `[dimensions]` f32, L2-normalised to within f16's precision.

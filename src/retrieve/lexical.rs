@@ -2,12 +2,12 @@
 //! together.
 
 use ahash::AHashMap;
+use embed::Tokenizer;
 use index::Reader;
 use rayon::prelude::*;
 
 use crate::analysis::Analysis;
 use crate::error::Error;
-use crate::token_model::TokenModel;
 
 /// The limit of wordpieces of the question: one bit each.
 const QUERY_PIECES_MAX: usize = 64;
@@ -90,7 +90,7 @@ impl WordSimilarity {
 impl QueryTerms {
     /// The weight of a word is its inverse document frequency, `ln(1 + (N - n + ½)/(n + ½))` (Robertson and Zaragoza
     /// 2009, as in BM25). Each of its wordpieces has the same weight: a word of many pieces is a rare one.
-    pub(crate) fn new(snapshot: &dyn Reader, terms: &[Term], token_model: &dyn TokenModel) -> Self {
+    pub(crate) fn new(snapshot: &dyn Reader, terms: &[Term], tokenizer: &Tokenizer) -> Self {
         let chunks = snapshot.chunks_count() as f64;
         let rarity = |holding: f64| (1.0 + ((chunks - holding).max(0.0) + 0.5) / (holding + 0.5)).ln();
         let mut pieces: Vec<(u32, f64)> = Vec::new();
@@ -100,7 +100,7 @@ impl QueryTerms {
         for term in terms {
             let rarity = rarity(term.holding as f64);
             let first = pieces.len();
-            for &piece in token_model.token_ids(&term.text).iter() {
+            for &piece in tokenizer.token_ids(&term.text).iter() {
                 if pieces.len() < QUERY_PIECES_MAX && pieces.iter().all(|(other, _)| *other != piece) {
                     pieces.push((piece, rarity));
                 }
@@ -129,7 +129,7 @@ impl QueryTerms {
         &self,
         texts: &[String],
         beside: &[Vec<usize>],
-        token_model: &dyn TokenModel,
+        tokenizer: &Tokenizer,
     ) -> Vec<Match> {
         let total: f64 = self.pieces.iter().map(|(_, rarity)| rarity).sum();
         if total <= 0.0 {
@@ -138,8 +138,7 @@ impl QueryTerms {
         let query_pieces = self.pieces.len();
         // Passages share most of their words, so each group compares a word with the question once.
         let groups: Vec<&[String]> = texts.chunks(texts.len().div_ceil(GROUPS).max(1)).collect();
-        let compared: Vec<_> =
-            groups.par_iter().map(|texts| self.compare_texts(texts, token_model)).collect();
+        let compared: Vec<_> = groups.par_iter().map(|texts| self.compare_texts(texts, tokenizer)).collect();
         let (bests, nears): (Vec<Vec<f32>>, Vec<Vec<f64>>) = compared.into_iter().unzip();
         let (bests, nears) = (bests.concat(), nears.concat());
         let best = |number: usize| &bests[number * query_pieces..][..query_pieces];
@@ -160,7 +159,7 @@ impl QueryTerms {
 
     /// The best cosine of each text with each query piece, `[texts, query pieces]`, and the part of the question's word pairs
     /// that stand together in each.
-    fn compare_texts(&self, texts: &[String], token_model: &dyn TokenModel) -> (Vec<f32>, Vec<f64>) {
+    fn compare_texts(&self, texts: &[String], tokenizer: &Tokenizer) -> (Vec<f32>, Vec<f64>) {
         let mut numbers: AHashMap<&str, u32> = AHashMap::new();
         let mut distinct: Vec<&str> = Vec::new();
         let mut read: Vec<Vec<u32>> = Vec::with_capacity(texts.len());
@@ -175,7 +174,7 @@ impl QueryTerms {
             read.push(of_text.map(number).collect());
         }
         let query_pieces = self.pieces.len();
-        let compared = self.compare(&distinct, token_model);
+        let compared = self.compare(&distinct, tokenizer);
         let words: Vec<Word<'_>> = compared.words(query_pieces).collect();
         let pairs_total: f64 = self.pairs.iter().map(|pair| self.pair_weight(pair)).sum();
         let mut seen = vec![usize::MAX; words.len()];
@@ -213,10 +212,10 @@ impl QueryTerms {
     }
 
     /// The similarity of these words with the question.
-    fn compare(&self, words: &[&str], token_model: &dyn TokenModel) -> WordSimilarity {
-        let (pieces, ends) = token_model.token_ids_of(words);
+    fn compare(&self, words: &[&str], tokenizer: &Tokenizer) -> WordSimilarity {
+        let (pieces, ends) = tokenizer.token_ids_of(words);
         let these: Vec<u32> = self.pieces.iter().map(|(piece, _)| *piece).collect();
-        let by_row = token_model.cosines(&these, &pieces).unwrap_or_else(|| {
+        let by_row = tokenizer.cosines(&these, &pieces).unwrap_or_else(|| {
             let equal = |this: &u32, that: &u32| f32::from(u8::from(this == that));
             these.iter().flat_map(|this| pieces.iter().map(move |that| equal(this, that))).collect()
         });

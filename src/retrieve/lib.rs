@@ -48,9 +48,9 @@ mod shortlist;
 mod stages;
 #[cfg(test)]
 mod tests;
-mod token_model;
 mod word_search;
 
+use embed::Tokenizer;
 use index::Reader;
 
 pub use analysis::{Analysis, paths_in};
@@ -66,15 +66,14 @@ pub use render::{quoted, render};
 pub use scored::{Features, Scored};
 pub use search::{Trace, search, search_with_words};
 pub use stages::StageReport;
-pub use token_model::TokenModel;
 pub use word_search::{WordSearch, search_words};
 
 /// Searches, ranks and packs. The answer is empty if the index is, or if nothing in it is relevant.
 ///
 /// # Errors
 /// [`Error::Index`] if the index cannot be read.
-pub fn retrieve(snapshot: &dyn Reader, query: &Query, token_model: &dyn TokenModel) -> Result<Answer, Error> {
-    answer(snapshot, query, search(snapshot, query, token_model)?, None, token_model, &RedactOnly)
+pub fn retrieve(snapshot: &dyn Reader, query: &Query, tokenizer: &Tokenizer) -> Result<Answer, Error> {
+    answer(snapshot, query, search(snapshot, query, tokenizer)?, None, tokenizer, &RedactOnly)
 }
 
 /// Packs the result of a search, in the order of a model's ranking if there is one.
@@ -86,11 +85,11 @@ pub fn answer(
     query: &Query,
     mut trace: Trace,
     ranking: Option<&model_rerank::Ranking>,
-    token_model: &dyn TokenModel,
+    tokenizer: &Tokenizer,
     filter: &dyn OutputFilter,
 ) -> Result<Answer, Error> {
     let mut clock = stages::Clock::continued(std::mem::take(&mut trace.stages));
-    let mut answer = pack::pack(snapshot, query, &trace, ranking, token_model, filter)?;
+    let mut answer = pack::pack(snapshot, query, &trace, ranking, tokenizer, filter)?;
     let items = answer.units.iter().map(|unit| unit.passages.len()).sum();
     clock.lap("pack", items);
     answer.stages = clock.stages;

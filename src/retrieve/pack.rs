@@ -4,9 +4,10 @@
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 
+use embed::Tokenizer;
 use index::Reader;
 use knowledge::unit::is_unreviewed;
-use knowledge::{Relation, UnitId, text};
+use knowledge::{CountTokens as _, Relation, UnitId, text};
 
 use crate::answer::{Answer, FoundUnit, LOCAL, LeftOut, Passage, Review};
 use crate::draw;
@@ -21,7 +22,6 @@ use crate::rerank::age_days;
 use crate::scored::Scored;
 use crate::search::Trace;
 use crate::shortlist::{Ranked, shortlist, summary};
-use crate::token_model::TokenModel;
 
 /// A passage is shortened to the rest of the budget, but not below this.
 const CUT_TOKENS_MIN: usize = 40;
@@ -40,7 +40,7 @@ pub(crate) fn pack(
     query: &Query,
     trace: &Trace,
     ranking: Option<&Ranking>,
-    token_model: &dyn TokenModel,
+    tokenizer: &Tokenizer,
     filter: &dyn OutputFilter,
 ) -> Result<Answer, Error> {
     let mut units = shortlist(snapshot, query, trace)?;
@@ -60,7 +60,7 @@ pub(crate) fn pack(
     let mut packer = Packer {
         snapshot,
         query,
-        token_model,
+        tokenizer,
         filter,
         answer: Answer {
             units: Vec::new(),
@@ -135,7 +135,7 @@ fn is_judged_helpful(unit: &Ranked<'_>) -> bool {
 struct Packer<'p> {
     snapshot: &'p dyn Reader,
     query: &'p Query,
-    token_model: &'p dyn TokenModel,
+    tokenizer: &'p Tokenizer,
     filter: &'p dyn OutputFilter,
     answer: Answer,
     /// The rest of the budget.
@@ -150,16 +150,16 @@ impl Packer<'_> {
     /// First pass. Summaries take at most half of the budget, so that there is room for the passages; all of it if
     /// nothing else is asked for.
     fn summaries(&mut self, units: &[Ranked<'_>], trace: &Trace) -> Result<(), Error> {
-        let frame = self.token_model.count(&render::head(&self.answer, units.len()))
-            + self.token_model.count(&render::overflow(units.len(), &[]));
+        let frame = self.tokenizer.count(&render::head(&self.answer, units.len()))
+            + self.tokenizer.count(&render::overflow(units.len(), &[]));
         self.left = self.left.saturating_sub(frame + NAME_SLACK);
         let most = if self.query.depth == Depth::Summary { self.left } else { self.left / 2 };
         let (mut spent, mut is_full) = (0, false);
         for unit in units {
             if !is_full && self.answer.units.len() < self.query.limit {
                 let mut found = self.found(unit, trace)?;
-                let header = self.token_model.count(&render::header(&found));
-                let summary = self.token_model.count(&render::quoted(&found.summary));
+                let header = self.tokenizer.count(&render::header(&found));
+                let summary = self.tokenizer.count(&render::quoted(&found.summary));
                 // The best unit is shown if its header fits at all.
                 let room = if self.answer.units.is_empty() { self.left } else { most.saturating_sub(spent) };
                 let cost = if header + summary <= room {
@@ -186,7 +186,7 @@ impl Packer<'_> {
     fn name_the_others(&mut self) {
         let mut room = if self.answer.units.is_empty() { self.left } else { self.left / 8 };
         for (id, title) in &self.answer.more {
-            let tokens = self.token_model.count(&render::name(id, title)) + NAME_SLACK;
+            let tokens = self.tokenizer.count(&render::name(id, title)) + NAME_SLACK;
             if tokens > room {
                 break;
             }
@@ -218,7 +218,7 @@ impl Packer<'_> {
                 self.show(at, whole);
             } else if self.answer.units[at].passages.is_empty() && self.left >= CUT_TOKENS_MIN {
                 let text = shorten(&whole.text, whole.tokens, self.left);
-                let tokens = self.token_model.count(&text) + self.frame_tokens(&whole.breadcrumb, &text);
+                let tokens = self.tokenizer.count(&text) + self.frame_tokens(&whole.breadcrumb, &text);
                 if tokens <= self.left {
                     self.show(at, Passage { text, tokens, ..whole });
                 }
@@ -274,7 +274,7 @@ impl Packer<'_> {
         let tokens = match &text {
             // Counted when the chunk was made; the whole answer is counted again.
             Cow::Borrowed(_) => chunk.tokens as usize,
-            Cow::Owned(text) => self.token_model.count(text),
+            Cow::Owned(text) => self.tokenizer.count(text),
         };
         let tokens = tokens + self.frame_tokens(&breadcrumb, &text);
         Passage { chunk_id: chunk.id.clone(), breadcrumb, text: text.into_owned(), score, tokens }
@@ -282,7 +282,7 @@ impl Packer<'_> {
 
     /// The tokens of a passage besides its text: a mark before each line, and its headings.
     fn frame_tokens(&self, breadcrumb: &str, text: &str) -> usize {
-        self.token_model.count(breadcrumb) + text.lines().count() + 4
+        self.tokenizer.count(breadcrumb) + text.lines().count() + 4
     }
 
     fn found(&self, unit: &Ranked<'_>, trace: &Trace) -> Result<FoundUnit, Error> {
@@ -322,7 +322,7 @@ impl Packer<'_> {
         for unit in &mut self.answer.units {
             unit.passages.sort_by_key(|passage| position(&passage.chunk_id));
         }
-        while self.token_model.count(&render::render(&self.answer)) > budget {
+        while self.tokenizer.count(&render::render(&self.answer)) > budget {
             if let Some(last) = self.order.pop() {
                 for unit in &mut self.answer.units {
                     unit.passages.retain(|passage| passage.chunk_id != last);

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use embed::TokenMatcher;
+use embed::{TokenMatcher, Tokenizer};
 use index::{ChunkRecord, ChunkRow, Reader, UnitRecord};
 use jiff::Timestamp;
 use knowledge::unit::{is_hidden, is_retired, is_unreviewed};
@@ -16,7 +16,6 @@ use crate::floor::{Floor, Subject};
 use crate::memory::{self, is_memory};
 use crate::question::{Query, Signal};
 use crate::scored::{Features, Scored};
-use crate::token_model::TokenModel;
 use crate::word_search::WordSearch;
 use crate::{code, dates, learned};
 
@@ -146,7 +145,7 @@ pub(crate) fn rerank(
     by_words: &WordSearch,
     vector: Option<&[f32]>,
     expanded: &Expanded,
-    token_model: &dyn TokenModel,
+    tokenizer: &Tokenizer,
 ) -> Result<Vec<Scored>, Error> {
     let WordSearch { analysis, bm25, query_terms, .. } = by_words;
     let words_only = vector.is_none();
@@ -168,7 +167,7 @@ pub(crate) fn rerank(
     let mut matches = Vec::new();
     // Other threads look at the words while this one reads what else it needs of the index.
     let read = rayon::in_place_scope(|scope| {
-        scope.spawn(|_| matches = query_terms.matches(&texts, &beside, token_model));
+        scope.spawn(|_| matches = query_terms.matches(&texts, &beside, tokenizer));
         let are_code: Vec<bool> = records.iter().map(|chunk| code::is_code(&chunk.text)).collect();
         let mut units: HashMap<UnitId, Option<UnitRecord>> = HashMap::new();
         for record in &records {
@@ -182,7 +181,7 @@ pub(crate) fn rerank(
         });
         let forms = forms.collect::<Vec<_>>();
         // Last, as the other threads are then done with the words and take part in it.
-        let late = token_similarities(snapshot, query, by_words, &records, &are_code, token_model)?;
+        let late = token_similarities(snapshot, query, by_words, &records, &are_code, tokenizer)?;
         Ok::<_, Error>((late, units, forms, are_code))
     });
     let (late, units, forms, are_code) = read?;
@@ -264,7 +263,7 @@ pub(crate) fn rerank(
         sort_by_score(&mut scored);
     }
     if !query.memories.is_empty() {
-        let memories = score_memories(snapshot, query, by_words, &scored, (share, matched), token_model);
+        let memories = score_memories(snapshot, query, by_words, &scored, (share, matched), tokenizer);
         scored.extend(memories);
         sort_by_score(&mut scored);
     }
@@ -285,16 +284,16 @@ fn score_memories(
     by_words: &WordSearch,
     units: &[Scored],
     (share, matched): (f64, f64),
-    token_model: &dyn TokenModel,
+    tokenizer: &Tokenizer,
 ) -> Vec<Scored> {
     // A brain without units has no model; the memories' vectors are of the question's.
     let words_only = query.memories.iter().all(|memory| memory.cosine == 0.0);
     let weights = if words_only { &BY_WORDS_ONLY } else { &BY_MEANING_AND_WORDS };
-    let records: Vec<ChunkRecord> = query.memories.iter().map(|memory| memory.passage(token_model)).collect();
+    let records: Vec<ChunkRecord> = query.memories.iter().map(|memory| memory.passage(tokenizer)).collect();
     let texts: Vec<String> =
         query.memories.iter().map(|memory| format!("{}\n{}", memory.summary, memory.dialogue)).collect();
     let beside = vec![Vec::new(); texts.len()];
-    let matches = by_words.query_terms.matches(&texts, &beside, token_model);
+    let matches = by_words.query_terms.matches(&texts, &beside, tokenizer);
     let is_live = |candidate: &&Scored| candidate.features.trust > RETIRED_FACTOR * TRUST_MAX;
     let trust = units.iter().filter(is_live).map(|candidate| candidate.features.trust).fold(1.0, f64::min);
     let higher = |value: f64, of: fn(&Features) -> f64| {
@@ -342,7 +341,7 @@ fn token_similarities(
     by_words: &WordSearch,
     records: &[ChunkRecord],
     are_code: &[bool],
-    token_model: &dyn TokenModel,
+    tokenizer: &Tokenizer,
 ) -> Result<Vec<f64>, Error> {
     let none = vec![0.0; records.len()];
     // Identifiers match literally or not at all.
@@ -354,7 +353,7 @@ fn token_similarities(
     if prose.len() * 2 < records.len() {
         return Ok(none);
     }
-    let weights = by_words.query_terms.token_weights(&token_model.text_token_ids(&query.text));
+    let weights = by_words.query_terms.token_weights(&tokenizer.text_token_ids(&query.text));
     let words = query.text.split_whitespace().count() as f64;
     let part = ((LATE_WORDS.end - words) / (LATE_WORDS.end - LATE_WORDS.start)).clamp(0.0, 1.0);
     if part <= 0.0 {

@@ -1,5 +1,6 @@
 //! The search: all stages before packing.
 
+use embed::Tokenizer;
 use index::{Hit, Reader};
 
 use crate::analysis::Analysis;
@@ -7,7 +8,6 @@ use crate::error::Error;
 use crate::question::Query;
 use crate::scored::Scored;
 use crate::stages::{Clock, StageReport};
-use crate::token_model::TokenModel;
 use crate::word_search::{WordSearch, search_words};
 use crate::{candidates, expand, file_hints, fuse, rerank};
 
@@ -35,8 +35,8 @@ pub struct Trace {
 ///
 /// # Errors
 /// [`Error::Index`] if the index cannot be read.
-pub fn search(snapshot: &dyn Reader, query: &Query, token_model: &dyn TokenModel) -> Result<Trace, Error> {
-    search_with_words(snapshot, query, search_words(snapshot, query, token_model)?, token_model)
+pub fn search(snapshot: &dyn Reader, query: &Query, tokenizer: &Tokenizer) -> Result<Trace, Error> {
+    search_with_words(snapshot, query, search_words(snapshot, query, tokenizer)?, tokenizer)
 }
 
 /// [`search`] with the result of [`search_words`] for the same question. A result from another generation is not
@@ -48,12 +48,12 @@ pub fn search_with_words(
     snapshot: &dyn Reader,
     query: &Query,
     by_words: WordSearch,
-    token_model: &dyn TokenModel,
+    tokenizer: &Tokenizer,
 ) -> Result<Trace, Error> {
     let by_words = if by_words.generation == snapshot.key() {
         by_words
     } else {
-        search_words(snapshot, query, token_model)?
+        search_words(snapshot, query, tokenizer)?
     };
     let mut clock = Clock::continued(by_words.stages.clone());
     // A vector of another model or without a direction is ignored.
@@ -69,7 +69,7 @@ pub fn search_with_words(
     clock.lap("fuse", fused.len());
     let expanded = expand::expand(snapshot, &fused, vector)?;
     clock.lap("expand", expanded.hits.len());
-    let reranked = rerank::rerank(snapshot, query, &by_words, vector, &expanded, token_model)?;
+    let reranked = rerank::rerank(snapshot, query, &by_words, vector, &expanded, tokenizer)?;
     clock.lap("rerank", reranked.iter().filter(|scored| scored.relevant).count());
     tracing::debug!(
         terms = by_words.analysis.terms.len(),

@@ -1,12 +1,12 @@
 //! The stages that need no vector.
 
+use embed::Tokenizer;
 use index::{Hit, Reader};
 
 use crate::analysis::{self, Analysis};
 use crate::error::Error;
 use crate::question::Query;
 use crate::stages::{Clock, StageReport};
-use crate::token_model::TokenModel;
 use crate::{candidates, lexical};
 
 /// The result of the stages that need no vector.
@@ -34,13 +34,13 @@ impl WordSearch {
 pub fn search_words(
     snapshot: &dyn Reader,
     query: &Query,
-    token_model: &dyn TokenModel,
+    tokenizer: &Tokenizer,
 ) -> Result<WordSearch, Error> {
     let mut clock = Clock::continued(Vec::new());
     let analysis = analysis::analyse(&query.text);
     clock.lap("analyse", analysis.terms.len());
     let terms = lexical::Term::all(snapshot, &analysis)?;
-    let query_terms = lexical::QueryTerms::new(snapshot, &terms, token_model);
+    let query_terms = lexical::QueryTerms::new(snapshot, &terms, tokenizer);
     clock.lap("rarity", terms.len());
     let bm25 = candidates::by_words(snapshot, &terms)?;
     clock.lap("bm25", bm25.len());

@@ -1,6 +1,7 @@
 //! `nugget server`: a team's server, its brains, tokens and state.
 
 mod admin;
+mod audit;
 mod database;
 mod demo;
 mod run;
@@ -26,6 +27,7 @@ Examples:
   nugget server --listen 127.0.0.1:8080
   nugget server --listen 0.0.0.0:8443 --tls-cert chain.pem --tls-key key.pem
   nugget server status
+  nugget server audit
   nugget server retry";
 
 #[derive(clap::Args)]
@@ -51,6 +53,8 @@ enum ServerCommand {
     Retry(admin::ServerRetryArgs),
     /// Show servers, queues and brains
     Status(admin::ServerStatusArgs),
+    /// Show who did what
+    Audit(audit::AuditArgs),
 }
 
 impl ServerArgs {
@@ -63,6 +67,7 @@ impl ServerArgs {
             Some(ServerCommand::Token(args)) => args.run(),
             Some(ServerCommand::Retry(args)) => args.run(),
             Some(ServerCommand::Status(args)) => args.run(),
+            Some(ServerCommand::Audit(args)) => args.run(),
         }
     }
 }

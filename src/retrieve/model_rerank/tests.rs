@@ -54,9 +54,9 @@ impl Case {
 
     fn answer(&self, ranking: Option<&Ranking>) -> Answer {
         let snapshot = self.world.snapshot.as_ref().unwrap();
-        let token_model = self.world.embedder.tokenizer();
-        let trace = crate::search(snapshot, &self.query, token_model).unwrap();
-        crate::answer(snapshot, &self.query, trace, ranking, token_model, &RedactOnly).unwrap()
+        let tokenizer = self.world.embedder.tokenizer();
+        let trace = crate::search(snapshot, &self.query, tokenizer).unwrap();
+        crate::answer(snapshot, &self.query, trace, ranking, tokenizer, &RedactOnly).unwrap()
     }
 
     fn order(&self, input: &Value) -> Vec<String> {
@@ -128,12 +128,12 @@ fn trust_decides_between_equal_model_scores() {
         ("unsure", unit("unsure", "Deploying", "confidence: 0.1\n", body)),
     ]);
     let snapshot = world.snapshot.as_ref().unwrap();
-    let token_model = world.embedder.tokenizer();
+    let tokenizer = world.embedder.tokenizer();
     let query = world.query(QUESTION);
-    let trace = || crate::search(snapshot, &query, token_model).unwrap();
+    let trace = || crate::search(snapshot, &query, tokenizer).unwrap();
     let scores = ["old", "sure", "unsure"].map(|id| (UnitId::verbatim(id), 8.0)).into();
     let ranking = Ranking { model: "m".into(), scores };
-    let answer = crate::answer(snapshot, &query, trace(), Some(&ranking), token_model, &RedactOnly).unwrap();
+    let answer = crate::answer(snapshot, &query, trace(), Some(&ranking), tokenizer, &RedactOnly).unwrap();
     assert_eq!(ids(&answer), ["sure", "unsure", "old"]);
     let [sure, unsure] = [&answer.units[0], &answer.units[1]];
     // (0.75 · 0.8 + 0.25 · r) · trust, with trust 0.08 apart and r the same for both.

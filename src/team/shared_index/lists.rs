@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use ahash::AHashMap;
-use index::{ChunkRow, Hit};
+use index::{ChunkRow, Hit, best_hits};
 
 use crate::shared_index::postings::{self, Entry};
 use crate::shared_index::words::Term;
@@ -126,15 +126,8 @@ impl ReadLists {
                 *scores.entry(row).or_default() += idf * part;
             }
         }
-        let mut hits: Vec<Hit> =
-            scores.into_iter().map(|(row, score)| Hit { chunk: ChunkRow(row), score }).collect();
-        let by_score = |a: &Hit, b: &Hit| b.score.total_cmp(&a.score).then(a.chunk.cmp(&b.chunk));
-        if limit < hits.len() {
-            hits.select_nth_unstable_by(limit, by_score);
-            hits.truncate(limit);
-        }
-        hits.sort_unstable_by(by_score);
-        Ok(hits)
+        let hits = scores.into_iter().map(|(row, score)| Hit { chunk: ChunkRow(row), score });
+        Ok(best_hits(hits.collect(), limit))
     }
 
     /// The chunks that hold the phrase, by row.
