@@ -56,7 +56,7 @@ impl BrainView {
     }
 
     /// The view that is indexed: with the notes of agents on this machine that wait for their review, each with the
-    /// status [`UNREVIEWED`]. `queue` knows which of them a person has rejected.
+    /// status [`UNREVIEWED`]. `queue` knows about which of them a person has decided.
     pub fn with_pending_notes(brain: &Brain, default_branch: Option<&str>, queue: &Path) -> Self {
         let mut view = Self::with_default_branch(brain, default_branch);
         view.pending = view.read_pending(queue).unwrap_or_else(|error| {
@@ -72,8 +72,8 @@ impl BrainView {
         for (branch, _) in notes::agents_branches(repository)? {
             if let Some(mut files) = repository.pending_files(&branch)? {
                 if queue.is_file() {
-                    let rejected = notes::rejected_paths(&Queue::open(queue)?, &branch)?;
-                    files.retain(|path| !rejected.contains(path));
+                    let decided = notes::decided_paths(&Queue::open(queue)?, &branch)?;
+                    files.retain(|path| !decided.contains_key(path));
                 }
                 pending.push(files);
             }
@@ -147,7 +147,9 @@ impl Files for BrainView {
         let known: HashSet<String> = files.iter().map(|file| file.path.clone()).collect();
         for (path, blob) in self.pending.iter().flat_map(Overlay::files) {
             if brain::is_unit_path(path) && !known.contains(path) {
-                files.extend(blob.map(|blob| file_of(path, blob)));
+                // The same note is another text once it is merged.
+                let pending = |file: BrainFile| BrainFile { modified_ns: file.modified_ns ^ 1, ..file };
+                files.extend(blob.map(|blob| pending(file_of(path, blob))));
             }
         }
         files.sort_unstable_by(|a, b| a.path.cmp(&b.path));

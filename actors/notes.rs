@@ -4,7 +4,7 @@
 //! One operation is one commit, made under the repository's lock from the files at the branch's tip: whatever is killed,
 //! it is there whole or not at all, and of many writers none overwrites another. What is returned is durable.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -344,13 +344,21 @@ impl NoteStore {
     }
 }
 
+/// The paths on a branch of agents about which a person has decided, and whether they were merged.
+pub(crate) fn decided_paths(queue: &Queue, branch: &str) -> Result<HashMap<String, bool>, queue::Error> {
+    let of_branch = queue.decisions()?.into_iter().filter(|decided| decided.branch == branch);
+    let decided = of_branch.filter_map(|decided| match decided.decision {
+        Decision::Merged => Some((decided.path, true)),
+        Decision::Rejected { .. } => Some((decided.path, false)),
+        Decision::Later { .. } => None,
+    });
+    Ok(decided.collect())
+}
+
 /// The paths on a branch of agents that a person has rejected.
-pub(crate) fn rejected_paths(queue: &Queue, branch: &str) -> Result<HashSet<String>, queue::Error> {
-    let rejected = queue
-        .decisions()?
-        .into_iter()
-        .filter(|decided| decided.branch == branch && matches!(decided.decision, Decision::Rejected { .. }));
-    Ok(rejected.map(|decided| decided.path).collect())
+fn rejected_paths(queue: &Queue, branch: &str) -> Result<HashSet<String>, queue::Error> {
+    let rejected = decided_paths(queue, branch)?.into_iter().filter(|(_, is_merged)| !is_merged);
+    Ok(rejected.map(|(path, _)| path).collect())
 }
 
 /// The branch that agents write to, and its tip. One that is merged is begun anew.

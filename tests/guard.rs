@@ -543,8 +543,5 @@ fn few_real_units_bear_on_an_action_and_each_by_its_evidence() {
     }
     keys.sort();
     assert_eq!(units, 52);
-    assert_eq!(
-        keys,
-        ["below fixtures", "command systemctl", "error concurrent", "error device", "path portrait-6.jpg"]
-    );
+    assert_eq!(keys, ["below fixtures", "error concurrent", "error device", "path portrait-6.jpg"]);
 }

@@ -432,6 +432,49 @@ fn a_new_note_changes_nothing_about_notes_that_were_reviewed() {
 }
 
 #[test]
+fn a_merged_note_that_a_person_removes_or_renames_does_not_come_back() {
+    let sandbox = Sandbox::with_brain();
+    let mut agent = Agent::start(&sandbox);
+    for (title, content) in [
+        ("Crane load", "The harbour crane lifts 900 kg."),
+        ("Berth width", "Berth four is 31 metres wide."),
+        ("Tide tables", "They are printed in May."),
+    ] {
+        agent.call("create_note", json!({ "title": title, "content": content }));
+    }
+    sandbox.ok(["review", "merge", "crane-load", "berth-width"]);
+    let note = |name: &str| format!("domains/general/notes/{name}.md");
+    sandbox.git(&["rm", "-q", &note("crane-load")]);
+    sandbox.git(&["mv", &note("berth-width"), &note("berths")]);
+    let path = sandbox.brain().join(note("berths"));
+    std::fs::write(&path, std::fs::read_to_string(&path).unwrap().replace("31 metres", "29 metres")).unwrap();
+    sandbox.git(&["commit", "-qam", "tidy"]);
+    let index = sandbox.run(["index"]);
+    assert!(
+        index.status.success() && !String::from_utf8_lossy(&index.stderr).contains("skipped"),
+        "{index:?}"
+    );
+    let answer = sandbox.ok(["ask", "--no-llm", "harbour crane berth four tide tables metres kg"]);
+    assert!(!answer.contains("900 kg") && !answer.contains("31 metres"), "{answer}");
+    assert!(answer.contains("29 metres") && answer.contains("printed in May"), "{answer}");
+}
+
+#[test]
+fn a_note_that_was_merged_elsewhere_is_reviewed_whatever_is_checked_out() {
+    let sandbox = Sandbox::with_brain();
+    let mut agent = Agent::start(&sandbox);
+    agent.call("create_note", json!({ "title": "Crane load", "content": "The harbour crane lifts 900 kg." }));
+    let question = ["ask", "--no-llm", "what does the harbour crane lift?"];
+    assert!(sandbox.ok(question).contains("reviewed: not yet"));
+    sandbox.git(&["checkout", "-qb", "work"]);
+    let branch = actors::notes::agents_branch();
+    sandbox.git(&["branch", "-qf", "main", &branch]);
+    sandbox.ok(["index"]);
+    let answer = sandbox.ok(question);
+    assert!(answer.contains("900 kg") && !answer.contains("reviewed: not yet"), "{answer}");
+}
+
+#[test]
 fn links_of_agents_are_in_both_notes_in_one_commit() {
     let sandbox = Sandbox::with_brain();
     sandbox.ok(["note", "add", "Merged", "--content", "A person wrote it."]);

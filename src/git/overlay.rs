@@ -146,8 +146,8 @@ impl Repository {
         })
     }
 
-    /// The files that one of nugget's branches adds and that no reviewed commit has, to be served as pending. `None` if
-    /// there is no such branch, or nothing in it.
+    /// The files that one of nugget's branches adds and that no reviewed commit has or has had, also under another path, to
+    /// be served as pending. `None` if there is no such branch, or nothing in it.
     ///
     /// # Errors
     /// Those of [`default_branch`](Self::default_branch), and when history cannot be read.
@@ -168,6 +168,11 @@ impl Repository {
             if !is_known {
                 let size = git.find_header(file.id).during(|| format!("read {}", file.path))?.size();
                 files.insert(file.path, Some(Blob { id: file.id, size }));
+            }
+        }
+        if !files.is_empty() {
+            for merged in self.merged_files(commit)?.into_iter().filter(|file| file.is_merged) {
+                files.remove(&merged.path);
             }
         }
         Ok((!files.is_empty()).then(|| Overlay { commit, files, git: git.clone().into_sync() }))

@@ -64,7 +64,8 @@ impl Action {
             "Edit" | "Write" | "MultiEdit" | "NotebookEdit" => {
                 let file = text("file_path").or_else(|| text("notebook_path"))?;
                 // These tools take a `~` as it is written.
-                let path = path::resolve(file, Some(folder)).filter(|path| !path.starts_with('~'))?;
+                let path =
+                    path::resolve_verbatim(file, Some(folder)).filter(|path| !path.starts_with('~'))?;
                 action.add_file(Changed { path, with_below: false });
                 let edits = input["edits"].as_array().map(Vec::as_slice).unwrap_or_default();
                 for edit in std::iter::once(input).chain(edits) {
@@ -215,6 +216,7 @@ mod tests {
             ["/p/a.rs"]
         );
         assert_eq!(paths("Write", json!({"file_path": "b.rs", "content": ""})), ["/p/b.rs"]);
+        assert_eq!(paths("Edit", json!({"file_path": "/p/app/$id.[x].tsx"})), ["/p/app/$id.[x].tsx"]);
         assert_eq!(
             paths("NotebookEdit", json!({"notebook_path": "/p/n.ipynb", "new_source": "x"})),
             ["/p/n.ipynb"]

@@ -54,7 +54,7 @@ pub(crate) struct Changed {
 /// Reads a script that runs in a folder. What is not understood is left out.
 pub(crate) fn read_script(text: &str, folder: &str) -> Script {
     let variables = HashMap::from([("HOME".to_owned(), "~".to_owned())]);
-    let mut reader = Reader { script: Script::default(), nodes: NODES_MAX, variables };
+    let mut reader = Reader { script: Script::default(), nodes: NODES_MAX, variables, pushed: Vec::new() };
     reader.read(text, Some(folder.to_owned()), SCRIPT_DEPTH_MAX);
     reader.script
 }
@@ -65,6 +65,8 @@ struct Reader {
     nodes: usize,
     /// The variables whose values are known.
     variables: HashMap<String, String>,
+    /// The folders that `popd` goes back to.
+    pushed: Vec<Option<String>>,
 }
 
 /// What is still to do in a tree; the last comes first.
@@ -244,7 +246,14 @@ impl Reader {
             if program.is_empty() || self.script.commands.len() >= COMMANDS_MAX {
                 return;
             }
+            if program == "popd" {
+                *folder = self.pushed.pop().flatten();
+                return;
+            }
             if program == "cd" || program == "pushd" {
+                if program == "pushd" {
+                    self.pushed.push(folder.clone());
+                }
                 let to = arguments.iter().find(|word| !word.starts_with('-') || word.len() == 1);
                 *folder = to.and_then(|to| path::resolve(to, folder.as_deref()));
                 return;
@@ -350,10 +359,17 @@ fn inner_script(program: &str, arguments: &[String]) -> Option<String> {
 
 /// The command that a program runs, for programs that only change how it is run.
 pub(crate) fn inner_command<'w>(program: &str, arguments: &'w [String]) -> Option<&'w [String]> {
-    let operands = match program {
-        "timeout" | "gtimeout" => 1,
-        "sudo" | "doas" | "env" | "time" | "nice" | "ionice" | "xargs" | "stdbuf" | "nohup" | "setsid"
-        | "command" | "exec" | "builtin" | "caffeinate" | "chronic" => 0,
+    let (subcommand, behind) = arguments.split_first().map_or(("", arguments), |(first, rest)| (first, rest));
+    let (arguments, operands) = match (program, subcommand) {
+        ("timeout" | "gtimeout" | "flock", _) => (arguments, 1),
+        (
+            "sudo" | "doas" | "env" | "time" | "nice" | "ionice" | "xargs" | "stdbuf" | "nohup" | "setsid"
+            | "command" | "exec" | "builtin" | "caffeinate" | "chronic" | "npx" | "bunx" | "watch",
+            _,
+        ) => (arguments, 0),
+        ("uv" | "poetry" | "pipenv", "run") | ("mise" | "bundle" | "npm" | "pnpm" | "yarn", "exec") => {
+            (behind, 0)
+        }
         _ => return None,
     };
     let (before, inner) = split_at_command(program, arguments, operands);
@@ -400,6 +416,14 @@ fn folders<'w>(program: &str, arguments: &'w [String]) -> Vec<&'w str> {
     before.iter().enumerate().filter_map(folder).collect()
 }
 
+/// The folder of `cp -t FOLDER FILE`.
+fn target_option(arguments: &[String]) -> Option<&str> {
+    let joined = arguments.iter().find_map(|word| word.strip_prefix("--target-directory="));
+    let mut pairs = arguments.windows(2);
+    let mut apart = || pairs.find(|pair| matches!(pair[0].as_str(), "-t" | "--target-directory"));
+    joined.or_else(|| apart().map(|pair| pair[1].as_str()))
+}
+
 /// The paths that a program writes, moves or deletes, and of each whether all that lies below it goes with it.
 fn changed_paths<'w>(program: &str, arguments: &'w [String]) -> Vec<(&'w str, bool)> {
     let git = match program {
@@ -428,11 +452,7 @@ fn changed_paths<'w>(program: &str, arguments: &'w [String]) -> Vec<(&'w str, bo
         "mv" | "git mv" => {
             let paths = operands(0);
             // The last one is where the others go, unless an option says that.
-            let mut pairs = arguments.windows(2);
-            let to = match pairs.find(|pair| matches!(pair[0].as_str(), "-t" | "--target-directory")) {
-                Some(pair) => Some(pair[1].as_str()),
-                None => paths.last().copied().filter(|_| !has_word("--target-directory=")),
-            };
+            let to = target_option(arguments).or_else(|| paths.last().copied());
             paths.into_iter().map(|path| (path, Some(path) != to)).collect()
         }
         // Before the dashes there are names of commits and branches.
@@ -448,7 +468,8 @@ fn changed_paths<'w>(program: &str, arguments: &'w [String]) -> Vec<(&'w str, bo
         "tee" | "rmdir" | "unlink" | "touch" | "truncate" | "git restore" => alone(operands(0)),
         "cp" | "ln" | "install" | "rsync" => {
             let removes = program == "rsync" && has_word("--delete");
-            operands(0).into_iter().next_back().map(|path| (path, removes)).into_iter().collect()
+            let to = target_option(arguments).or_else(|| operands(0).into_iter().next_back());
+            to.map(|path| (path, removes)).into_iter().collect()
         }
         // The first operand is the script, unless an option holds it.
         "sed" | "gsed" if has('i') || has_word("--in-place") => {
@@ -526,6 +547,8 @@ mod tests {
     fn changed_files_are_found_in_the_folder_that_they_are_in() {
         assert_eq!(changed("cd src && echo x > a.rs"), ["/p/src/a.rs"]);
         assert_eq!(changed("(cd src; echo x > a.rs); echo y >> b.rs"), ["/p/src/a.rs", "/p/b.rs"]);
+        assert_eq!(changed("pushd src; ls; popd; echo x > a.rs"), ["/p/a.rs"]);
+        assert_eq!(changed("cp -t app/routes a b"), ["/p/app/routes"]);
         assert_eq!(changed("cat <<'E' > ../x/y.md\nrm -rf /etc\nE\n"), ["/x/y.md"]);
         assert_eq!(changed("make 2>&1 | tee out/log.txt"), ["/p/out/log.txt"]);
         assert_eq!(changed("sed -i '' 's/a/b/' a.c b.c"), ["/p/a.c", "/p/b.c"]);

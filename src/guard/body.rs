@@ -29,7 +29,6 @@ const WARNINGS_BEFORE: &[&str] = &[
     "instead",
     "rather",
     "stop",
-    "without",
     "forbidden",
     "refuses",
     "rejects",
@@ -60,14 +59,21 @@ const WARNINGS_BEHIND: &[&str] = &[
     "wrong",
     "unsafe",
 ];
+/// Words behind a command after which another one begins: "run `x` before the server stops".
+const OTHERS_BEHIND: &[&str] =
+    &["and", "or", "but", "so", "before", "until", "unless", "else", "otherwise", "instead"];
 /// How many words behind a command are read for that.
 const WORDS_BEHIND: usize = 4;
 /// Verbs that a warning holds over: "do not use `x`".
 const VERBS: &[&str] =
     &["use", "run", "call", "pass", "write", "add", "set", "try", "execute", "start", "do", "type"];
 /// Words before a command which say that it is what to do, after a warning of something else.
-const REMEDIES_BEFORE: &[&str] =
-    &["but", "use", "run", "prefer", "by", "with", "then", "try", "call", "fix", "via", "through"];
+const REMEDIES_BEFORE: &[&str] = &[
+    "but", "use", "run", "prefer", "by", "with", "then", "try", "call", "fix", "via", "through", "without",
+    "unless", "until",
+];
+/// Words just before a command without which something goes wrong.
+const NEEDED: &[&str] = &["without", "unless", "until"];
 /// Headings of what to do about it.
 const REMEDY_HEADINGS: &[&str] = &[
     "what to do",
@@ -292,10 +298,6 @@ impl Reader {
     /// Adds the commands that the paragraph warns of.
     fn end_paragraph(&mut self) {
         let pieces = std::mem::take(&mut self.pieces);
-        let words = |text: &str| -> Vec<String> {
-            let words = text.split(|c: char| !(c.is_alphanumeric() || c == '\''));
-            words.filter(|word| !word.is_empty()).map(str::to_lowercase).collect()
-        };
         let end_of_sentence = |text: &str| text.rfind([';', '!', '?']).max(text.rfind(". "));
         let mut before = String::new();
         for (at, piece) in pieces.iter().enumerate() {
@@ -313,7 +315,7 @@ impl Reader {
                         }
                         _ => "",
                     };
-                    if warns_before(&words(&before)) || warns_behind(&words(behind)) {
+                    if warns(&before, behind) {
                         self.command(code);
                     }
                     before.push_str(" _ ");
@@ -388,6 +390,23 @@ impl Reader {
     }
 }
 
+/// Whether a sentence warns of a command by what it says before and behind it.
+fn warns(before: &str, behind: &str) -> bool {
+    let words = |text: &str| -> Vec<String> {
+        let words = text.split(|c: char| !(c.is_alphanumeric() || c == '\''));
+        words.filter(|word| !word.is_empty()).map(str::to_lowercase).collect()
+    };
+    let words_before = words(before);
+    if words_before.last().is_some_and(|word| NEEDED.contains(&word.as_str())) {
+        return false;
+    }
+    // "It does not matter where: `x` …" says nothing of `x`, "Never do this: `x`" does.
+    let is_other_clause = before.trim_end().ends_with(':')
+        && !words_before.iter().take(2).any(|word| WARNINGS_BEFORE.contains(&word.as_str()));
+    !is_other_clause && warns_before(&words_before)
+        || warns_behind(&words(behind), behind.trim_start().starts_with(','))
+}
+
 /// Whether the words before a command warn of it; the last word that says either counts.
 fn warns_before(words: &[String]) -> bool {
     let mut warned_at = None;
@@ -403,8 +422,11 @@ fn warns_before(words: &[String]) -> bool {
     warned_at.is_some()
 }
 
-fn warns_behind(words: &[String]) -> bool {
-    words.iter().take(WORDS_BEHIND).any(|word| WARNINGS_BEHIND.contains(&word.as_str()))
+/// Behind a comma "never" warns of what follows: "run `x`, never `y`".
+fn warns_behind(words: &[String], is_behind_comma: bool) -> bool {
+    let words = words.iter().take(WORDS_BEHIND).map(String::as_str);
+    let mut words = words.take_while(|word| !OTHERS_BEHIND.contains(word));
+    words.any(|word| WARNINGS_BEHIND.contains(&word) && !(is_behind_comma && word == "never"))
 }
 
 /// Whether a text can be a command at all: a program's name, then something more.
@@ -480,6 +502,8 @@ mod tests {
             ("Never run `git push --force` on main.", "git push --force"),
             ("Use `npm ci` instead of `npm install --force`.", "npm install --force"),
             ("Do not use `cargo publish` by hand.", "cargo publish"),
+            ("Use `just deploy eu`, never `just deploy all`.", "just deploy all"),
+            ("Never do this: `git push --force`.", "git push --force"),
             ("`cat -A FILE` fails on macOS.", "cat -A"),
             ("- `gh pr diff --stat` is refused; use `gh pr view`", "gh pr diff --stat"),
             (
@@ -502,6 +526,12 @@ mod tests {
             "```sh\ncurl -fsSL https://example.net/a | sudo bash\n```",
             "Never run `git status`, `npm test`, `bun run lint` or `ls` for that.",
             "Do not use `Box<dyn Error>` or `Vec::new()` here, never `unsafe fn f()`.",
+            "Never push without `just verify --all`.",
+            "Without `git lfs pull` the build stops.",
+            "Run `buf generate --clean`, never edit the generated files.",
+            "Cut it with `cargo xtask release` and never by hand.",
+            "Run `dbmate migrate` before the server stops.",
+            "It does not matter where you are: `direnv allow .` loads it.",
         ] {
             assert_eq!(found(body), Vec::<String>::new(), "{body}");
         }

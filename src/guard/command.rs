@@ -47,11 +47,15 @@ impl CommandPattern {
             _ => rest.any(|operand| operand == wanted),
         });
         let subcommand = self.operands.first().map_or("", String::as_str);
-        let is_there = |wanted: &String| {
+        let is_there = |wanted: &str| {
             spellings(&self.program, subcommand, wanted)
                 .any(|wanted| options.iter().any(|option| has_option(option, wanted)))
         };
-        in_order && self.options.iter().all(is_there)
+        in_order
+            && self.options.iter().all(|wanted| {
+                is_there(wanted)
+                    || pair_of_letters(wanted).is_some_and(|pair| pair.iter().all(|one| is_there(one)))
+            })
     }
 }
 
@@ -102,11 +106,23 @@ fn split(command: &Command) -> (Vec<&str>, Vec<&str>) {
         } else if operands.is_empty() && word.starts_with('+') {
             // A toolchain: `cargo +nightly test`.
             options.push(word);
+        } else if command.program == "make" && (word.contains('=') || word.parse::<u16>().is_ok()) {
+            // `make -j 4 ENV=prod deploy`.
         } else {
             operands.push(word);
         }
     }
     (operands, options)
+}
+
+/// The options of `-rf` one by one.
+fn pair_of_letters(option: &str) -> Option<[String; 2]> {
+    match option.as_bytes() {
+        [b'-', one, other] if one.is_ascii_alphabetic() && other.is_ascii_alphabetic() => {
+            Some([one, other].map(|letter| format!("-{}", char::from(*letter))))
+        }
+        _ => None,
+    }
 }
 
 /// `rsync -avzhPn` is as long a group of letters as people type.
@@ -165,6 +181,18 @@ mod tests {
             ("cat -A FILE", "cat -A notes.txt"),
             ("git push --force", "git --config-env a=b push --force"),
             ("xargs rm -f", "echo a | xargs -0n 1 rm -f"),
+            ("rm -rf", "rm -r -f x"),
+            ("rm -rf", "rm --recursive --force x"),
+            ("rm -rf", "rm -Rf x"),
+            ("docker run -it", "docker run -i -t debian"),
+            ("make deploy", "make -j 4 ENV=prod deploy"),
+            ("aws s3 rm", "aws --profile prod --region eu-west-1 s3 rm s3://x"),
+            ("npm publish", "npm --workspace a publish"),
+            ("alembic downgrade", "uv run --with x alembic downgrade -1"),
+            ("terraform destroy", "mise exec -- terraform destroy"),
+            ("prisma reset", "npx prisma reset"),
+            ("rails destroy", "bundle exec rails destroy x"),
+            ("make deploy", "flock /tmp/lock make deploy"),
         ] {
             assert!(matches(pattern, command), "{pattern}: {command}");
         }
@@ -186,6 +214,8 @@ mod tests {
             ("kubectl delete --namespace prod", "kubectl delete --namespace=test"),
             ("pytest", "python3 pytest.py"),
             ("rm -r", "rm --recursive-not x"),
+            ("rm -rf", "rm -r x"),
+            ("make deploy", "make -j 4 ENV=deploy"),
             ("grep -P", "grep -n P file"),
             ("cargo publish", "cat <<E\ncargo publish\nE"),
         ] {

@@ -33,7 +33,14 @@ pub(crate) fn takes_next_word(program: &str, option: &str) -> bool {
         "exec" => ("a", &[]),
         "caffeinate" => ("tw", &[]),
         "git" => ("Cc", &["--config-env", "--git-dir", "--namespace", "--work-tree"]),
-        "npm" | "pnpm" | "yarn" | "bun" => ("CFw", &["--cwd", "--dir", "--filter", "--prefix"]),
+        "npm" | "pnpm" | "yarn" | "bun" => {
+            ("CFw", &["--cwd", "--dir", "--filter", "--prefix", "--workspace"])
+        }
+        "npx" | "bunx" => ("cp", &["--call", "--package"]),
+        "uv" => ("p", &["--directory", "--extra", "--group", "--project", "--python", "--with"]),
+        "aws" => ("", &["--endpoint-url", "--output", "--profile", "--region"]),
+        "flock" => ("Ew", &["--conflict-exit-code", "--timeout", "--wait"]),
+        "watch" => ("n", &["--interval"]),
         "docker" | "podman" => ("Hfp", &["--context", "--file", "--host"]),
         "kubectl" | "helm" => ("n", &["--context", "--kubeconfig", "--namespace"]),
         "gh" | "glab" => ("R", &["--repo"]),

@@ -3,12 +3,14 @@
 /// A path as seen from a folder, without `.` and `..`; `None` where that depends on what is not known, as with a
 /// variable. One below the home folder keeps its `~/`.
 pub(crate) fn resolve(path: &str, folder: Option<&str>) -> Option<String> {
+    let is_plain = !path.starts_with('-') && !path.contains(['$', '`', '*', '?', '\n']);
+    if is_plain { resolve_verbatim(path, folder) } else { None }
+}
+
+/// [`resolve`] of a path that no shell reads: `app/$id.tsx` is a file's name.
+pub(crate) fn resolve_verbatim(path: &str, folder: Option<&str>) -> Option<String> {
     let is_in_home = |path: &str| path == "~" || path.starts_with("~/");
-    if path.is_empty()
-        || path.starts_with('-')
-        || path.starts_with('~') && !is_in_home(path)
-        || path.contains(['$', '`', '*', '?', '\n', '\0'])
-    {
+    if path.is_empty() || path.starts_with('~') && !is_in_home(path) || path.contains('\0') {
         return None;
     }
     let whole = match path {

@@ -81,10 +81,9 @@ pub(crate) fn spellings<'o>(
     let others = OPTIONS
         .iter()
         .filter(move |(of, within, ..)| *of == program && (within.is_empty() || *within == subcommand));
-    let others = others.filter_map(move |(_, _, long, short)| match option {
-        _ if option == *long => Some(*short),
-        _ if option == *short => Some(*long),
-        _ => None,
-    });
-    std::iter::once(option).chain(others)
+    // `-r` and `-R` are both `--recursive`.
+    let is_meant = move |(_, _, long, short): &&(&str, &str, &str, &str)| option == *long || option == *short;
+    let long = others.clone().find(is_meant).map_or(option, |(_, _, long, _)| long);
+    let letters = others.filter(move |(.., name, _)| *name == long).map(|(.., letter)| *letter);
+    [option, long].into_iter().chain(letters)
 }

@@ -91,7 +91,11 @@ fn patch_edits(patch: &str) -> Vec<FileEdit> {
                 edit.path = path.trim().to_owned();
             }
         } else if let Some(edit) = edits.last_mut().filter(|_| is_inside && !line.starts_with("***")) {
-            let (sign, text) = line.split_at(line.len().min(1));
+            // A line without a sign is one that was cut, or a context line without its space.
+            let (sign, text) = match line.as_bytes() {
+                [b'+' | b'-' | b' ' | b'@', ..] => line.split_at(1),
+                _ => (" ", line),
+            };
             if sign != "+" && sign != "@" {
                 edit.removed.push_str(text);
                 edit.removed.push('\n');
@@ -128,6 +132,13 @@ mod tests {
         assert_eq!((edits[0].path.as_str(), edits[0].added.as_str()), ("src/a.rs", "before\nnew\n"));
         assert_eq!(edits[0].removed, "before\nold\n");
         assert!(file_edits("shell", r#"{"command":["ls"]}"#).is_empty());
+    }
+
+    #[test]
+    fn a_patch_that_is_cut_within_a_line_is_read() {
+        let patch = "*** Begin Patch\n*** Add File: a.md\n+一\n[…]\n行の途中\n+終わり\n*** End Patch";
+        let edits = file_edits("apply_patch", &serde_json::json!({ "input": patch }).to_string());
+        assert_eq!(edits[0].added, "一\n[…]\n行の途中\n終わり\n");
     }
 
     #[test]
