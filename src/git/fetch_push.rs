@@ -223,8 +223,18 @@ impl Repository {
             moved: !is_named || (tip.is_some() && tip != old),
         };
 
+        // A remote that lost all of its branches is being replaced: they are the last copies of what waits for review.
+        let is_emptied = remote_state.branches.is_empty()
+            && known.tips.keys().any(|name| !name.starts_with(BRANCH_PREFIX));
+        if is_emptied {
+            tracing::warn!(
+                remote,
+                "the remote has no branch any more: what is known of its branches is kept"
+            );
+        }
         let gone = known.tips.iter().filter(|(name, _)| {
-            name.starts_with(BRANCH_PREFIX)
+            !is_emptied
+                && name.starts_with(BRANCH_PREFIX)
                 && !remote_state.branches.contains_key(*name)
                 && !remote_state.left_out.contains(*name)
         });

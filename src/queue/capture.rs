@@ -240,7 +240,7 @@ pub struct Capture {
     pub started: Option<Timestamp>,
     /// When it ended.
     pub finished: Option<Timestamp>,
-    /// When a retrying capture is attempted next.
+    /// When a capture that was retried, or that waits for what others do, is attempted next.
     pub next_attempt: Option<Timestamp>,
 }
 

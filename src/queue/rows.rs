@@ -142,7 +142,9 @@ pub(crate) fn get(connection: &Connection, id: i64) -> Result<Option<Capture>, E
 fn read(row: &Row<'_>) -> Result<Capture, Error> {
     let attempts: u32 = row.get(7)?;
     let state = state(row.get::<_, Option<String>>(9)?.as_deref(), row.get(6)?, attempts > 0)?;
-    let next_attempt = (state == State::Retrying).then(|| row.get(8)).transpose()?;
+    // One that waits for what others do is queued, and is not due before its time either.
+    let waits = matches!(state, State::Retrying | State::Queued);
+    let next_attempt = Some(row.get(8)?).filter(|due: &i64| waits && *due > 0);
     Ok(Capture {
         id: row.get(0)?,
         session_id: knowledge::SessionId::verbatim(row.get::<_, String>(1)?),

@@ -52,6 +52,7 @@ pub(super) fn read(row: &Row) -> Result<Capture> {
     let attempts: i32 = row.get(6);
     let state = state(row.get(8), row.get(5), attempts > 0)?;
     let next_attempt: Option<Timestamp> = row.get(7);
+    let waits = matches!(state, State::Retrying | State::Queued);
     Ok(Capture {
         id: row.get(0),
         session_id: SessionId::verbatim(row.get::<_, String>(1)),
@@ -73,7 +74,7 @@ pub(super) fn read(row: &Row) -> Result<Capture> {
         added: row.get(17),
         started: row.get(18),
         finished: row.get(19),
-        next_attempt: next_attempt.filter(|_| state == State::Retrying),
+        next_attempt: next_attempt.filter(|due| waits && *due > Timestamp::UNIX_EPOCH),
     })
 }
 
