@@ -130,7 +130,8 @@ impl Endpoint {
             return Err(Error::Redirect { status: status.as_u16(), to: self.redirect_target(to) });
         }
         let after = response.headers().get("retry-after").and_then(|value| value.to_str().ok()?.parse().ok());
-        let after = after.map(Duration::from_secs);
+        // No pause at all would be a request after the other.
+        let after = after.map(Duration::from_secs).filter(|after| !after.is_zero());
         let mut bytes = Vec::new();
         while let Some(part) = response.chunk().await.map_err(Error::Transport)? {
             bytes.extend_from_slice(&part);

@@ -65,8 +65,9 @@ impl Messages {
 
     async fn call_once(&self, request: &Request<'_>, forced: bool) -> Result<ToolAnswer, Error> {
         let Request { system, tool, user, output_tokens_max } = request;
-        let choice =
+        let mut choice =
             if forced { json!({ "type": "tool", "name": tool.name }) } else { json!({ "type": "auto" }) };
+        choice["disable_parallel_tool_use"] = true.into();
         let body = self
             .post(&json!({
                 "model": self.model,
@@ -87,7 +88,8 @@ impl Messages {
         let input_bytes = system.len() + tool.description.len() + tool.schema.to_string().len() + user.len();
         let usage = body.usage.or_estimated(input_bytes, body.output_bytes());
         let called = |name: &Option<String>| name.as_deref() == Some(tool.name);
-        let input = body.content.into_iter().find(|block| called(&block.name)).and_then(|block| block.input);
+        let calls = body.content.into_iter().filter(|block| called(&block.name));
+        let input = calls.filter_map(|block| block.input).reduce(join);
         let input = input.ok_or_else(|| "it did not call the tool".to_owned());
         let model = body.model.unwrap_or_else(|| self.model.clone());
         Ok(ToolAnswer { model, stop, input, usage })
@@ -97,6 +99,20 @@ impl Messages {
         let text = self.endpoint.post(body).await?;
         serde_json::from_str(&text).map_err(|error| not_parsed(&error))
     }
+}
+
+/// The arguments of two calls of a tool as those of one: their lists are joined, and of anything else the first counts.
+fn join(mut first: Value, next: Value) -> Value {
+    if let (Value::Object(first), Value::Object(next)) = (&mut first, next) {
+        for (name, value) in next {
+            match (first.get_mut(&name), value) {
+                (None, value) => drop(first.insert(name, value)),
+                (Some(Value::Array(list)), Value::Array(more)) => list.extend(more),
+                (Some(_), _) => {}
+            }
+        }
+    }
+    first
 }
 
 #[derive(Deserialize)]
@@ -165,9 +181,26 @@ mod tests {
         );
         let seen = seen.lock().unwrap();
         let body: Value = serde_json::from_str(seen[0].split_once("\r\n\r\n").unwrap().1).unwrap();
-        assert_eq!(body["tool_choice"], json!({ "type": "tool", "name": "keep" }));
+        assert_eq!(
+            (&body["tool_choice"]["type"], &body["tool_choice"]["name"]),
+            (&json!("tool"), &json!("keep"))
+        );
         assert_eq!(body["system"][0]["cache_control"], json!({ "type": "ephemeral" }));
         assert_eq!((&body["max_tokens"], &body["messages"][0]["content"]), (&json!(9), &json!("hi")));
+    }
+
+    #[tokio::test]
+    async fn several_calls_are_asked_not_to_be_made_and_joined_if_they_are() {
+        let call = |input: Value| json!({ "type": "tool_use", "id": "t", "name": "keep", "input": input });
+        let calls = json!([
+            call(json!({ "units": [1, 2], "said": "first" })),
+            { "type": "tool_use", "id": "t", "name": "other", "input": { "units": [9] } },
+            call(json!({ "units": [3], "topics": [4], "said": "second" })),
+        ]);
+        let (url, seen) = server(vec![("200 OK", "", message(&calls, "tool_use"))]).await;
+        let answer = ask(&client(url)).await.unwrap();
+        assert_eq!(answer.input, Ok(json!({ "units": [1, 2, 3], "topics": [4], "said": "first" })));
+        assert!(seen.lock().unwrap()[0].contains(r#""disable_parallel_tool_use":true"#));
     }
 
     #[tokio::test]
@@ -220,6 +253,8 @@ mod tests {
             ("401 Unauthorized", "", r#"{"error":{"message":"no such key: sk-canary"}}"#.into()),
             // A gateway's.
             ("503 Service Unavailable", "retry-after: 120\r\n", "<html>503</html>".into()),
+            // No pause at all would be a request after the other.
+            ("429 Too Many Requests", "retry-after: 0\r\n", r#"{"error":{"message":"slow down"}}"#.into()),
         ])
         .await;
         let client = client(url);
@@ -235,7 +270,9 @@ mod tests {
             (error.is_temporary(), error.retry_after().map(|after| after.as_secs())),
             (true, Some(120))
         );
-        assert_eq!(seen.lock().unwrap().len(), 5);
+        let error = ask(&client).await.unwrap_err();
+        assert_eq!((error.is_temporary(), error.retry_after()), (true, None));
+        assert_eq!(seen.lock().unwrap().len(), 6);
         let unreachable = ask(&crate::client::tests::client("http://127.0.0.1:1".into())).await.unwrap_err();
         assert!(unreachable.is_temporary() && !unreachable.may_have_cost());
     }
