@@ -44,11 +44,13 @@ impl Refused {
     fn learn(&self, message: &str) -> bool {
         let message = message.to_ascii_lowercase();
         let names = |words: &[&str]| words.iter().any(|word| message.contains(word));
+        // An upstream server has nothing to do with it.
+        let is_stream = |word: &str| word.starts_with("stream");
         let option = if names(&["max_completion_tokens"]) {
             &self.max_tokens
         } else if names(&["response_format", "response format", "json_schema", "json schema", "grammar"]) {
             &self.response_format
-        } else if names(&["stream"]) {
+        } else if message.split(|c: char| !c.is_ascii_alphanumeric()).any(is_stream) {
             &self.stream
         } else {
             return false;

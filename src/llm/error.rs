@@ -119,7 +119,8 @@ impl Error {
         match self {
             Self::InputCut(_) | Self::Status { status: 413, .. } => true,
             Self::Status { status: 400 | 422 | 500, message, .. } => {
-                let message = message.to_ascii_lowercase();
+                // "max_tokens is too large" is about the answer that is asked for.
+                let message = message.to_ascii_lowercase().replace("tokens is too large", "");
                 TOO_LARGE.iter().any(|words| message.contains(words))
             }
             _ => false,

@@ -176,7 +176,10 @@ async fn a_request_that_is_too_long_is_known_by_each_servers_words() {
             "400 Bad Request",
             "This model's maximum context length is 4096 tokens. However, you requested 5000 tokens.",
         ),
-        ("400 Bad Request", "'max_tokens' or 'max_completion_tokens' is too large: 8192."),
+        (
+            "400 Bad Request",
+            "'max_tokens' or 'max_completion_tokens' is too large: 8192. This model's maximum context length is 4096 tokens",
+        ),
         ("400 Bad Request", "the request exceeds the available context size, try increasing it"),
         ("500 Internal Server Error", "input length exceeds the context length"),
         (
@@ -191,6 +194,26 @@ async fn a_request_that_is_too_long_is_known_by_each_servers_words() {
         assert!(error.is_too_large() && !error.is_temporary() && !error.may_have_cost(), "{error}");
     }
     assert_eq!(seen.len(), said.len(), "none is asked again");
+}
+
+#[tokio::test]
+async fn an_answer_that_may_not_be_so_long_is_no_request_that_is_too_long() {
+    let said = "max_tokens is too large: 64000. This model supports at most 16384 completion tokens.";
+    let (results, _) =
+        call_each(vec![("400 Bad Request", "", json!({ "error": { "message": said } }).to_string())]).await;
+    let error = results[0].as_ref().unwrap_err();
+    assert!(!error.is_too_large() && !error.is_curable(Api::OpenAi), "{error}");
+}
+
+#[tokio::test]
+async fn an_upstream_error_refuses_no_stream() {
+    let (results, seen) = call_each(vec![
+        ("400 Bad Request", "", r#"{"error":{"message":"upstream error"}}"#.to_owned()),
+        ("200 OK", "", whole(&json!({ "content": "{\"units\": []}" }), "stop")),
+    ])
+    .await;
+    assert!(results[0].is_err() && results[1].is_ok(), "{results:?}");
+    assert_eq!(seen[1]["stream"], true);
 }
 
 /// Ollama cuts off what its context cannot hold, and answers what it made of the rest.
