@@ -228,7 +228,7 @@ async fn serve(endpoint: Endpoint, mut arriving: mpsc::UnboundedReceiver<Request
         // A query does not wait for a batch of documents.
         tasks.spawn(async move {
             // The caller may have stopped waiting.
-            let _ = reply.send(retry(deadline, || endpoint.post(&body)).await);
+            let _ = reply.send(retry(deadline, llm::Error::is_temporary, || endpoint.post(&body)).await);
         });
         while tasks.try_join_next().is_some() {}
     }

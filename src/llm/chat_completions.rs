@@ -157,11 +157,13 @@ impl ChatCompletions {
             let body = self.body(system, user, tool, output_tokens_max);
             match self.endpoint.post(&body).await.and_then(|text| Completion::read(&text, &self.endpoint)) {
                 Err(error) if error.is_too_large() => return Err(error),
-                Err(Error::Status { status: 400 | 404, message, .. }) if is_unknown_model(&message) => {
+                Err(Error::Status { status: 400 | 404, message, has_begun: false, .. })
+                    if is_unknown_model(&message) =>
+                {
                     return Err(self.unknown_model(self.models().await.unwrap_or_default()));
                 }
                 // Each option is refused once, so this ends.
-                Err(Error::Status { status: 400 | 422 | 501, message, .. })
+                Err(Error::Status { status: 400 | 422 | 501, message, has_begun: false, .. })
                     if self.refused.learn(&message) => {}
                 result => return result,
             }
@@ -207,12 +209,12 @@ impl Completion {
         let (mut has_events, mut is_done) = (false, false);
         for line in text.lines() {
             let Some(data) = line.strip_prefix("data:").map(str::trim) else { continue };
-            has_events = true;
             is_done = data == "[DONE]";
             if is_done {
                 break;
             }
-            completion.add(data, endpoint)?;
+            completion.add(data, endpoint).map_err(|error| error.after_events(has_events))?;
+            has_events = true;
         }
         match completion.finish_reason {
             Some(_) => Ok(completion),

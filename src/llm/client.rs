@@ -108,12 +108,14 @@ impl Client {
         self.settings.rates().microdollars(model, usage)
     }
 
-    /// Sends one message and returns the text of the answer. Temporary failures are retried within the deadline.
+    /// Sends one message and returns the text of the answer. Temporary failures are retried within the deadline, unless they
+    /// may have cost: the caller has reserved one call.
     ///
     /// # Errors
     /// As for [`retry`]; [`Error::Truncated`] and [`Error::Refused`] for an answer that is not complete.
     pub async fn ask(&self, system: &str, user: &str, output_tokens_max: u32) -> Result<Reply, Error> {
-        retry(self.settings.deadline, || async {
+        let is_free = |error: &Error| error.is_temporary() && !error.may_have_cost();
+        retry(self.settings.deadline, is_free, || async {
             match &self.protocol {
                 Protocol::Messages(messages) => messages.ask(system, user, output_tokens_max).await,
                 Protocol::OpenAi(chat) => chat.ask(system, user, output_tokens_max).await,
@@ -305,6 +307,16 @@ pub(crate) mod tests {
     }
 
     #[tokio::test]
+    async fn what_may_have_cost_is_not_asked_again() {
+        let cut = message("hello", "end_turn")[..30].to_owned();
+        let (url, seen) =
+            server(vec![("200 OK", "", cut), ("200 OK", "", message("hello", "end_turn"))]).await;
+        let error = client(url).ask("be brief", "hi", 100).await.unwrap_err();
+        assert!(matches!(error, Error::Incomplete) && error.may_have_cost(), "{error}");
+        assert_eq!(seen.lock().unwrap().len(), 1);
+    }
+
+    #[tokio::test]
     async fn a_refused_key_fails_at_once_and_is_not_shown() {
         let (url, seen) =
             server(vec![("401 Unauthorized", "", r#"{"error":{"message":"invalid x-api-key"}}"#.into())])
@@ -367,7 +379,7 @@ pub(crate) mod tests {
     fn what_a_person_can_cure_is_known_by_status_and_kind() {
         let is_curable = |status, kind: &str, api| {
             let (message, kinds) = ("no".to_owned(), vec![kind.to_owned()]);
-            Error::Status { status, kinds, message, retry_after: None }.is_curable(api)
+            Error::Status { status, kinds, message, retry_after: None, has_begun: false }.is_curable(api)
         };
         for api in [Api::Messages, Api::OpenAi] {
             for status in [401, 402, 403, 404, 405, 407, 408, 429, 500, 529] {
@@ -380,7 +392,7 @@ pub(crate) mod tests {
         assert!(!is_curable(400, "invalid_request_error", Api::OpenAi));
         let kinds = vec!["invalid_request_error".to_owned()];
         let message = "prompt is too long: 9 tokens > 8 maximum".to_owned();
-        let too_long = Error::Status { status: 400, kinds, message, retry_after: None };
+        let too_long = Error::Status { status: 400, kinds, message, retry_after: None, has_begun: false };
         assert!(!too_long.is_curable(Api::Messages));
     }
 }

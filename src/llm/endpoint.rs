@@ -167,7 +167,7 @@ impl Endpoint {
         message: &str,
         retry_after: Option<Duration>,
     ) -> Error {
-        Error::Status { status, kinds, message: self.shown(message), retry_after }
+        Error::Status { status, kinds, message: self.shown(message), retry_after, has_begun: false }
     }
 
     /// A text of the server's, for a message.

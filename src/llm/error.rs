@@ -43,9 +43,15 @@ pub enum Error {
     #[error("the server at {url} has no model `{model}`")]
     UnknownModel { url: String, model: String, available: Vec<String> },
     /// The server answered with an error, and may have named a time for the next attempt. `kinds` has the error's `type`
-    /// and `code`.
+    /// and `code`; `has_begun` is whether a part of the answer came before it.
     #[error("the model's server answered {status}: {message}")]
-    Status { status: u16, kinds: Vec<String>, message: String, retry_after: Option<Duration> },
+    Status {
+        status: u16,
+        kinds: Vec<String>,
+        message: String,
+        retry_after: Option<Duration>,
+        has_begun: bool,
+    },
     /// The server sent the request elsewhere, where it does not go: it carries the key.
     #[error("the model's server answered {status}: the request is sent on to {to}")]
     Redirect { status: u16, to: String },
@@ -102,6 +108,14 @@ impl Error {
         }
     }
 
+    /// The error at its place in a stream of events.
+    pub(crate) fn after_events(mut self, has_events: bool) -> Self {
+        if let Self::Status { has_begun, .. } = &mut self {
+            *has_begun = has_events;
+        }
+        self
+    }
+
     fn is_kind(&self, kind: &str) -> bool {
         matches!(self, Self::Status { kinds, .. } if kinds.iter().any(|named| named == kind))
     }
@@ -137,14 +151,14 @@ impl Error {
             | Self::InputCut(_)
             | Self::Refused => true,
             Self::Transport(error) => !error.is_connect(),
+            Self::Status { has_begun, .. } => *has_begun,
             Self::KeyFile { .. }
             | Self::Client(_)
             | Self::Key
             | Self::NotRunning { .. }
             | Self::UnknownModel { .. }
             | Self::Redirect { .. }
-            | Self::WebPage
-            | Self::Status { .. } => false,
+            | Self::WebPage => false,
         }
     }
 }

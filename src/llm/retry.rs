@@ -10,13 +10,17 @@ use crate::error::Error;
 /// The pause before the second attempt. Later pauses are longer, each with a random part.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 
-/// Repeats an attempt that fails with a temporary error, after growing pauses or at the time that the server names,
+/// Repeats an attempt that fails with an error that is worth it, after growing pauses or at the time that the server names,
 /// until the deadline.
 ///
 /// # Errors
-/// The error of the last attempt: at once for a permanent error, or if the server asks for a pause beyond the
+/// The error of the last attempt: at once for one that is not worth another, or if the server asks for a pause beyond the
 /// deadline. [`Error::Deadline`] if an attempt is under way when the deadline passes.
-pub async fn retry<T, F>(deadline: Duration, attempt: impl Fn() -> F) -> Result<T, Error>
+pub async fn retry<T, F>(
+    deadline: Duration,
+    is_worth_another: impl Fn(&Error) -> bool,
+    attempt: impl Fn() -> F,
+) -> Result<T, Error>
 where
     F: Future<Output = Result<T, Error>>,
 {
@@ -27,7 +31,7 @@ where
         .build();
     let attempt = || async {
         attempt().await.map_err(|error| match error.retry_after() {
-            _ if !error.is_temporary() => backoff::Error::permanent(error),
+            _ if !is_worth_another(&error) => backoff::Error::permanent(error),
             Some(after) if after >= deadline.saturating_sub(begun.elapsed()) => {
                 backoff::Error::permanent(error)
             }
@@ -55,9 +59,10 @@ mod tests {
                     kinds: Vec::new(),
                     message: String::new(),
                     retry_after,
+                    has_begun: false,
                 })
             };
-            let error = retry(Duration::from_secs(60), refused).await.unwrap_err();
+            let error = retry(Duration::from_secs(60), Error::is_temporary, refused).await.unwrap_err();
             assert!(matches!(error, Error::Status { status: 429, .. }), "{error:?}");
         }
     }

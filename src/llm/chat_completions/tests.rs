@@ -216,6 +216,19 @@ async fn an_upstream_error_refuses_no_stream() {
     assert_eq!(seen[1]["stream"], true);
 }
 
+#[tokio::test]
+async fn an_error_after_a_stream_has_begun_may_have_cost() {
+    let failed = |code: u16| event(&json!({ "error": { "message": "the stream broke", "code": code } }));
+    let begun = |code: u16| delta(&json!({ "content": "{" }), None) + &failed(code);
+    let (results, seen) =
+        call_each(vec![("200 OK", "", failed(503)), ("200 OK", "", begun(503)), ("200 OK", "", begun(400))])
+            .await;
+    let errors: Vec<&Error> = results.iter().map(|result| result.as_ref().unwrap_err()).collect();
+    assert_eq!(errors.iter().map(|error| error.may_have_cost()).collect::<Vec<_>>(), [false, true, true]);
+    assert!(errors[0].is_temporary() && errors[1].is_temporary(), "{errors:?}");
+    assert_eq!(seen.len(), 3, "none is asked again");
+}
+
 /// Ollama cuts off what its context cannot hold, and answers what it made of the rest.
 #[tokio::test]
 async fn a_request_that_was_cut_silently_is_noticed() {
