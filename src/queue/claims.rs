@@ -315,7 +315,7 @@ impl Queue {
     }
 
     /// Retries a dead capture, or all of them, from the stage where it failed, and ends all waits and
-    /// pauses. Returns how many dead captures there were.
+    /// pauses. A dead one counts as not tried before. Returns how many dead captures there were.
     ///
     /// # Errors
     /// [`Error::Unknown`] when there is no such capture.
@@ -323,7 +323,7 @@ impl Queue {
         self.write(|transaction| {
             let changed = transaction.execute(
                 "UPDATE captures SET outcome = NULL, claim = NULL, attempts = 0, not_before_ms = 0,
-                     finished_ms = NULL WHERE outcome = 'dead' AND (?1 IS NULL OR id = ?1)",
+                     started_ms = NULL, finished_ms = NULL WHERE outcome = 'dead' AND (?1 IS NULL OR id = ?1)",
                 [id],
             )?;
             transaction.execute(

@@ -40,6 +40,7 @@ macro_rules! ledger_suite {
             a_dead_capture_goes_on_where_it_failed
             waits_grow_and_the_last_error_is_the_reason
             a_requested_wait_is_no_attempt
+            a_retried_capture_counts_as_first_tried_then
             a_clock_that_jumps_back_ten_years_strands_no_retry
             a_line_belongs_to_one_capture
             a_capture_that_does_not_exist_cannot_be_retried
@@ -287,6 +288,18 @@ pub fn a_line_belongs_to_one_capture(test: &dyn LedgerUnderTest) {
     test.forget(original.capture.id);
     assert!(!test.ledger().is_taken(fork.capture.id, "a").unwrap());
     assert!(advance(&fork, &["b", "c"]).is_empty());
+}
+
+/// A person who retries a failed capture has mended something: it waits as long as a new one.
+pub fn a_retried_capture_counts_as_first_tried_then(test: &dyn LedgerUnderTest) {
+    let id = test.add("s1", Stage::Intake);
+    let first = claim(test, Stage::Intake).unwrap();
+    let dead = Finish::Dead { reason: "no key".to_owned() };
+    test.ledger().finish_with_transcript(&first, &dead, None, start()).unwrap();
+    test.ledger().retry(Some(id)).unwrap();
+    let later = start() + jiff::SignedDuration::from_hours(7);
+    let second = test.ledger().claim(Stage::Intake, later).unwrap().unwrap();
+    assert_eq!((first.capture.started, second.capture.started), (Some(start()), Some(later)));
 }
 
 /// A number that no capture has is an error.

@@ -313,7 +313,7 @@ pub(super) fn extend(
 pub(super) fn retry(transaction: &mut Transaction, brain: BrainId, id: Option<i64>) -> Result<usize> {
     let revived = transaction.execute(
         "WITH dead AS (
-             UPDATE captures SET outcome = NULL, finished = NULL
+             UPDATE captures SET outcome = NULL, started = NULL, finished = NULL
              WHERE brain = $1 AND outcome = 'dead' AND ($2::bigint IS NULL OR id = $2)
              RETURNING id, session_id, stage, reason)
          INSERT INTO jobs (brain, id, session_id, stage, reason) SELECT $1, id, session_id, stage, reason FROM dead",
