@@ -249,6 +249,8 @@ struct LoginStatus {
 struct PrintedAnswer {
     #[serde(default)]
     is_error: bool,
+    #[serde(default)]
+    errors: Vec<Value>,
     api_error_status: Option<u16>,
     stop_reason: Option<String>,
     terminal_reason: Option<String>,
@@ -289,7 +291,12 @@ fn interpret(output: &RunOutput) -> BackendAnswer {
             }
         }
     };
-    let message = || one_line(printed.result.as_deref().unwrap_or("it gave no reason"), 200);
+    let message = || {
+        let said = printed.result.as_deref().or_else(|| printed.errors.first()?.as_str());
+        one_line(said.unwrap_or("it gave no reason"), 200)
+    };
+    let is_cut = printed.stop_reason.as_deref() == Some("max_tokens");
+    let cut_off = || BackendError::TooLarge("its answer was cut off".to_owned());
     let result = if printed.is_error || !output.status.success() {
         let is_full = printed.terminal_reason.as_deref() == Some("prompt_too_long");
         Err(match printed.api_error_status {
@@ -300,14 +307,17 @@ fn interpret(output: &RunOutput) -> BackendAnswer {
                 BackendError::Busy { message: message(), retry_after: None }
             }
             Some(_) => BackendError::Permanent(message()),
-            // The client's own limits and network failures have no status.
             None if is_full => BackendError::TooLarge(message()),
+            None if is_cut => cut_off(),
+            // The model answered, but not in the form that is asked for: the client gives up after five requests of its own.
+            None if !matches!(cost, Cost::Free) => BackendError::Malformed(message()),
+            // A failure of the network.
             None => BackendError::Busy { message: message(), retry_after: None },
         })
     } else {
         match (printed.stop_reason.as_deref(), printed.structured_output) {
             (Some("refusal"), _) => Err(BackendError::Refused),
-            (Some("max_tokens"), _) => Err(BackendError::TooLarge("its answer was cut off".to_owned())),
+            _ if is_cut => Err(cut_off()),
             (_, Some(value)) => Ok(value),
             (_, None) => Err(BackendError::Malformed("it returned no structured output".to_owned())),
         }

@@ -152,6 +152,21 @@ async fn each_failure_is_classified() {
         FakeClient::new("head -c 20000000 /dev/zero").ask().await.result,
         Err(BackendError::Malformed(_))
     ));
+    let ended = |stop: &str, output: u32| {
+        let said =
+            r#"{"subtype":"error_max_structured_output_retries","is_error":true,"errors":["it gave up"]"#;
+        let usage = format!(r#""usage":{{"input_tokens":{output},"output_tokens":{output}}}"#);
+        FakeClient::new(&format!("echo '{said},\"stop_reason\":\"{stop}\",{usage}}}'; exit 1"))
+    };
+    let answer = ended("tool_use", 500).ask().await;
+    assert_eq!(answer.result, Err(BackendError::Malformed("it gave up".to_owned())));
+    assert!(matches!(answer.cost, Cost::Known { .. }), "{answer:?}");
+    assert!(matches!(ended("max_tokens", 500).ask().await.result, Err(BackendError::TooLarge(_))));
+    assert!(
+        matches!(ended("", 0).ask().await.result, Err(BackendError::Busy { .. })),
+        "nothing was answered"
+    );
+
     let old = "echo 'error: unknown option --safe-mode' >&2; exit 1";
     match FakeClient::new(old).ask().await.result {
         Err(BackendError::Permanent(what)) => assert!(what.contains("unknown option"), "{what}"),
