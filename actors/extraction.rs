@@ -113,13 +113,14 @@ impl ExtractionWorker {
             }
         })
         .await;
-        let waited = claim.capture.started.map_or(Duration::ZERO, |started| {
-            Duration::try_from(jobs.clock.now().duration_since(started)).unwrap_or_default()
-        });
+        let now = jobs.clock.now();
+        let started = claim.capture.started.unwrap_or(now);
+        let waited = Duration::try_from(now.duration_since(started)).unwrap_or_default();
         let context = ExtractionContext {
             ledger: Arc::new(CaptureBudget::new(jobs, claim, setup.budget)),
             known,
             waited,
+            trial: started.as_millisecond(),
         };
         let extraction = setup.extractor.extract(&conversation, &context).await.map_err(|error| {
             let class = match &error {

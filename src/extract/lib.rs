@@ -90,11 +90,13 @@ pub struct ExtractionContext {
     pub known: Known,
     /// The time since this capture was first tried.
     pub waited: Duration,
+    /// Another number once a person has had a failed capture tried again, as after they have mended the cause.
+    pub trial: i64,
 }
 
 impl Default for ExtractionContext {
     fn default() -> Self {
-        Self { ledger: Arc::new(Unlimited), known: Known::default(), waited: Duration::ZERO }
+        Self { ledger: Arc::new(Unlimited), known: Known::default(), waited: Duration::ZERO, trial: 0 }
     }
 }
 
@@ -103,6 +105,7 @@ impl fmt::Debug for ExtractionContext {
         f.debug_struct("ExtractionContext")
             .field("known", &self.known)
             .field("waited", &self.waited)
+            .field("trial", &self.trial)
             .finish_non_exhaustive()
     }
 }

@@ -317,21 +317,28 @@ impl ModelExtractor {
         place: (usize, usize),
         context: &ExtractionContext,
     ) -> Result<PartOutcome, Error> {
-        let question = build_question(conversation, condensed, part, place, &context.known, self.limits);
-        let digest = question_digest(&*self.backend, &question);
+        let build = |known: &Known| build_question(conversation, condensed, part, place, known, self.limits);
+        // While a session waits, the brain may grow: what was read stays read, whatever the model was told of it. What could
+        // not be read may be read under another limit, or once a person has mended the cause.
+        let read = question_digest(&*self.backend, &build(&Known::default()));
+        let unread = format!("{read} {} {}", self.limits.output_tokens_max, context.trial);
         let saved = with_ledger(context, {
-            let digest = digest.clone();
-            move |ledger| ledger.saved_answer(&digest)
+            let (read, unread) = (read.clone(), unread.clone());
+            move |ledger| match ledger.saved_answer(&read)? {
+                None => ledger.saved_answer(&unread),
+                saved => Ok(saved),
+            }
         });
         if let Some(saved) = saved.await?
             && let Ok(reading) = serde_json::from_slice(&saved)
         {
             return Ok(PartOutcome::Asked { reading, is_new: false });
         }
-        let outcome = self.ask_about(&question, condensed, part, context).await?;
+        let outcome = self.ask_about(&build(&context.known), condensed, part, context).await?;
         if let PartOutcome::Asked { reading, .. } = &outcome {
             let bytes = serde_json::to_vec(reading).map_err(|error| ledger_failed(Box::new(error)))?;
-            with_ledger(context, move |ledger| ledger.save_answer(&digest, &bytes)).await?;
+            let key = if matches!(reading, PartReading::Read(_)) { read } else { unread };
+            with_ledger(context, move |ledger| ledger.save_answer(&key, &bytes)).await?;
         }
         Ok(outcome)
     }

@@ -143,13 +143,12 @@ impl TestRun {
     }
 
     async fn extract(&self, waited: Duration) -> Result<Extraction, Error> {
+        self.extract_with(ExtractionContext { waited, ..ExtractionContext::default() }).await
+    }
+
+    async fn extract_with(&self, context: ExtractionContext) -> Result<Extraction, Error> {
         let ledger = Arc::clone(&self.ledger) as Arc<dyn ModelBudget>;
-        self.extractor
-            .extract(
-                &self.conversation,
-                &ExtractionContext { ledger, known: crate::Known::default(), waited },
-            )
-            .await
+        self.extractor.extract(&self.conversation, &ExtractionContext { ledger, ..context }).await
     }
 
     fn asked(&self) -> usize {
@@ -196,6 +195,31 @@ async fn a_retry_does_not_pay_again_for_parts_already_read() {
     assert_eq!(asked_first, 2);
     assert_eq!(run.asked(), 3);
     assert_eq!(titles(&extraction), ["Close the idle sockets early", "Pin every compiler version"]);
+}
+
+#[tokio::test]
+async fn what_is_read_is_not_paid_for_again_when_the_brain_has_grown() {
+    let run = TestRun::new(
+        4,
+        vec![units("Close the idle sockets early", 1), busy(Some(7)), units("Pin every compiler version", 4)],
+    );
+    assert!(matches!(run.extract(Duration::ZERO).await, Err(Error::Retry { .. })));
+    let unit = crate::KnownUnit {
+        id: "drain-the-queue".into(),
+        title: "Drain the queue".into(),
+        description: String::new(),
+        day: String::new(),
+    };
+    let known = crate::Known {
+        units: vec![unit],
+        domains: vec!["messaging".into()],
+        proposed: vec!["Rename the importer".into()],
+    };
+    let extraction = run.extract_with(ExtractionContext { known, ..Default::default() }).await.unwrap();
+    assert_eq!(run.asked(), 3);
+    assert_eq!(titles(&extraction), ["Close the idle sockets early", "Pin every compiler version"]);
+    let asked = run.backend.asked.lock().unwrap();
+    assert!(asked[2].user.contains("drain-the-queue"), "what is asked now knows what the brain has now");
 }
 
 #[tokio::test]
@@ -277,6 +301,31 @@ async fn a_later_attempt_pays_for_no_answer_again_of_whatever_kind() {
 }
 
 #[tokio::test]
+async fn what_was_not_read_is_asked_again_after_a_person_has_mended_the_cause() {
+    let cut_off = || Err(BackendError::TooLarge("cut off".into()));
+    let mut run = TestRun::with(2, vec![cut_off()], MemoryLedger::default(), true);
+    // One event, which cannot be split.
+    run.conversation.events.remove(0);
+    for _ in 0..2 {
+        assert!(matches!(run.extract(Duration::ZERO).await, Err(Error::Permanent { .. })));
+        assert_eq!(run.asked(), 1, "no attempt pays for it again");
+    }
+    run.backend.answers.lock().unwrap().push_back(cut_off());
+    let model = |output_tokens_max| {
+        let limits = Limits { part_tokens: 800, output_tokens_max, ..Limits::default() };
+        Some(ModelExtractor::new(Arc::clone(&run.backend) as Arc<dyn Backend>, limits))
+    };
+    run.extractor = FallbackExtractor::strict(model(200), UNAVAILABLE);
+    assert!(matches!(run.extract(Duration::ZERO).await, Err(Error::Permanent { .. })));
+    run.backend.answers.lock().unwrap().push_back(units("Close the idle sockets early", 1));
+    let retried = || ExtractionContext { trial: 1, ..ExtractionContext::default() };
+    assert_eq!(titles(&run.extract_with(retried()).await.unwrap()), ["Close the idle sockets early"]);
+    run.extractor = FallbackExtractor::strict(model(300), UNAVAILABLE);
+    run.extract_with(retried()).await.unwrap();
+    assert_eq!(run.asked(), 3, "what was read stays read");
+}
+
+#[tokio::test]
 async fn the_rules_read_after_a_refusal_or_a_wrong_key() {
     for error in [BackendError::Refused, BackendError::Permanent("401: invalid x-api-key".into())] {
         let run = TestRun::new(1, vec![Err(error.clone())]);
@@ -355,7 +404,7 @@ async fn a_long_reading_is_interrupted_and_resumed() {
     for _ in 0..20 {
         backend.answers.lock().unwrap().push_back(Ok(json!({ "units": [] })));
         let ledger = Arc::clone(&ledger) as Arc<dyn ModelBudget>;
-        let context = ExtractionContext { ledger, known: crate::Known::default(), waited: Duration::ZERO };
+        let context = ExtractionContext { ledger, ..ExtractionContext::default() };
         *count.lock().unwrap() += 1;
         match extractor.extract(&conversation, &context).await {
             Ok(extraction) => {
