@@ -37,6 +37,8 @@ const PROPOSED_READ_MAX: usize = 500;
 /// changed files take less than a second, a new brain minutes.
 const INDEX_PATIENCE: Duration = Duration::from_secs(15);
 const INDEX_CHECK_EVERY: Duration = Duration::from_millis(20);
+/// When the next part of a session is read that takes longer than one turn; other sessions may come between.
+const NEXT_TURN: Duration = Duration::from_millis(100);
 /// The report of why a model has not read all of the last session; empty once it has read one.
 const UNREAD_REPORT: &str = "unread";
 /// How many of the user's messages, and of the characters of each, decide which units those are.
@@ -124,6 +126,7 @@ impl ExtractionWorker {
         };
         let extraction = setup.extractor.extract(&conversation, &context).await.map_err(|error| {
             let class = match &error {
+                extract::Error::Continues { .. } => FailureClass::Retry(Some(NEXT_TURN)),
                 extract::Error::Retry { retry_after, .. } => FailureClass::Retry(*retry_after),
                 extract::Error::Permanent { .. } => FailureClass::Permanent,
             };

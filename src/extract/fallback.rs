@@ -62,12 +62,8 @@ impl FallbackExtractor {
         let is_strict = self.unavailable.is_some();
         let waited_enough = context.waited > MODEL_WAIT_MAX;
         let ModelReading { mut extraction, is_any_read, unread_events, reasons, is_over_budget } =
-            match model.read(conversation, context).await {
+            match model.read(conversation, context, waited_enough && !is_strict).await {
                 Ok(reading) => reading,
-                Err(Error::Retry { message, .. }) if waited_enough && !is_strict => {
-                    let reason = format!("{message}, for more than six hours");
-                    return Ok(read_by_rules(conversation, &reason));
-                }
                 // Without a time to come back, the attempts are counted, and the capture fails in the end.
                 Err(Error::Retry { message, source, .. }) if waited_enough => {
                     return Err(Error::Retry { message, retry_after: None, source });

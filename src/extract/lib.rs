@@ -71,7 +71,8 @@ pub trait Extractor: Send + Sync {
     /// Extracts candidates from a conversation.
     ///
     /// # Errors
-    /// [`Error::Retry`] when it may work later, [`Error::Permanent`] when it never will.
+    /// [`Error::Continues`] when there is more to read, [`Error::Retry`] when it may work later, [`Error::Permanent`] when it
+    /// never will.
     async fn extract(
         &self,
         conversation: &Conversation,
@@ -167,9 +168,17 @@ pub struct Extraction {
     pub extractor: String,
 }
 
-/// Why a conversation could not be read.
+/// Why a conversation was not read.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
+    /// It takes longer than one turn. What was read is saved, and the next turn goes on from there.
+    #[error("the model continues with part {part} of {parts}")]
+    Continues {
+        /// The next part.
+        part: usize,
+        /// How many there are.
+        parts: usize,
+    },
     /// It may work later: the other side is busy, offline or over a limit.
     #[error("{message}")]
     Retry {

@@ -228,12 +228,13 @@ impl ModelExtractor {
     /// Reads a session.
     ///
     /// # Errors
-    /// [`Error::Retry`] for what may succeed later. Parts that cannot be read for other reasons are listed in the
-    /// result.
+    /// [`Error::Continues`] after [`Limits::read_time_max`], and [`Error::Retry`] for what may succeed later, unless this
+    /// is `waited_enough`: then what is left is unread. Parts that cannot be read are listed in the result.
     pub(crate) async fn read(
         &self,
         conversation: &Conversation,
         context: &ExtractionContext,
+        waited_enough: bool,
     ) -> Result<ModelReading, Error> {
         let started = Instant::now();
         let budget = self.limits.part_tokens;
@@ -252,11 +253,17 @@ impl ModelExtractor {
                 number += 1;
             }
             if started.elapsed() > self.limits.read_time_max && asked > 0 {
-                let message = format!("the model continues with part {number} of {count}");
-                let retry_after = Some(Duration::from_millis(100));
-                return Err(Error::Retry { message, retry_after, source: None });
+                return Err(Error::Continues { part: number, parts: count });
             }
-            match self.read_part(conversation, &condensed, &job.part, (number, count), context).await? {
+            let outcome = self.read_part(conversation, &condensed, &job.part, (number, count), context).await;
+            let outcome = match outcome {
+                Err(Error::Retry { message, .. }) if waited_enough => {
+                    let reason = format!("{message}, for more than six hours");
+                    PartOutcome::Stop { reason, is_over_budget: false }
+                }
+                outcome => outcome?,
+            };
+            match outcome {
                 PartOutcome::Asked { reading: PartReading::Read(answer), is_new } => {
                     is_any_read = true;
                     asked += usize::from(is_new);

@@ -249,6 +249,31 @@ async fn a_session_waits_for_a_model_at_most_six_hours() {
 }
 
 #[tokio::test]
+async fn after_six_hours_what_was_read_stays_and_a_reading_that_gets_on_goes_on() {
+    let later = Duration::from_secs(7 * 60 * 60);
+    let run = TestRun::new(4, vec![units("Close the idle sockets early", 1), busy(Some(7))]);
+    let extraction = run.extract(later).await.unwrap();
+    assert_eq!((run.asked(), extraction.extractor.as_str()), (2, "claude-api"));
+    assert_eq!(titles(&extraction)[0], "Close the idle sockets early");
+    assert_eq!(extraction.candidates.len(), 2, "the rules read the rest: {extraction:#?}");
+    assert!(note(&extraction).contains("for more than six hours"), "{extraction:?}");
+
+    for strict in [false, true] {
+        let limits = Limits { part_tokens: 800, read_time_max: Duration::ZERO, ..Limits::default() };
+        let mut run = TestRun::new(9, vec![units("Close the idle sockets early", 1)]);
+        let model = ModelExtractor::new(Arc::clone(&run.backend) as Arc<dyn Backend>, limits);
+        run.extractor = match strict {
+            true => FallbackExtractor::strict(Some(model), UNAVAILABLE),
+            false => FallbackExtractor::with_models(vec![model]),
+        };
+        match run.extract(later).await {
+            Err(Error::Continues { part: 2, .. }) => {}
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_malformed_answer_is_requested_once_more() {
     let garbage = || Err(BackendError::Malformed("garbage".into()));
     let run = TestRun::new(1, vec![garbage(), units("It came at the second time", 1)]);
@@ -411,9 +436,7 @@ async fn a_long_reading_is_interrupted_and_resumed() {
                 assert!(extraction.empty_reason.unwrap().contains("found nothing"));
                 break;
             }
-            Err(Error::Retry { message, retry_after, .. }) => {
-                assert!(message.contains("continues with part") && retry_after.is_some(), "{message}");
-            }
+            Err(Error::Continues { .. }) => {}
             Err(error) => panic!("{error}"),
         }
     }
