@@ -12,9 +12,6 @@ use crate::background::run_blocking;
 use crate::failure::error_chain;
 use crate::jobs::Jobs;
 
-/// On average no token of a text is shorter than this many bytes, so that the reservation is large enough.
-const BYTES_PER_TOKEN_MIN: usize = 3;
-
 /// The budget for calls that belong to no capture: answers to questions, and their order.
 #[derive(Clone, Debug)]
 pub struct ApiBudget {
@@ -49,12 +46,7 @@ impl ApiBudget {
         output_tokens: u32,
     ) -> Result<ApiReservation, String> {
         let (this, client) = (self.clone(), client.clone());
-        let usage = Usage {
-            input_tokens: bytes.div_ceil(BYTES_PER_TOKEN_MIN) as u64,
-            output_tokens: output_tokens.into(),
-            ..Usage::default()
-        };
-        let estimate = api_cost(&client, client.model(), &usage);
+        let estimate = api_cost(&client, client.model(), &Usage::at_most(bytes, output_tokens));
         run_blocking(move || {
             let queue = Queue::open(&this.queue).map_err(|error| error_chain(&error))?;
             match queue.reserve_spend(None, &estimate, &this.budget, Timestamp::now()) {

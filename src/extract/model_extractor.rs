@@ -64,6 +64,10 @@ impl Question {
         let texts = [self.system, &self.tool.schema.to_string(), &self.user];
         texts.into_iter().map(estimate_tokens).sum()
     }
+
+    fn bytes(&self) -> usize {
+        self.system.len() + self.tool.schema.to_string().len() + self.user.len()
+    }
 }
 
 /// What a backend returned, and what it cost.
@@ -435,13 +439,9 @@ impl ModelExtractor {
         Ok(BudgetedAnswer::Answered(result))
     }
 
-    /// The most that a question may cost, as far as the estimate of its length is right.
+    /// The most that a question may cost.
     fn estimate_cost(&self, question: &Question) -> Spending {
-        let usage = Usage {
-            input_tokens: question.estimated_tokens() as u64,
-            output_tokens: u64::from(question.output_tokens_max),
-            ..Usage::default()
-        };
+        let usage = Usage::at_most(question.bytes(), question.output_tokens_max);
         let model = self.backend.model().to_owned();
         let microdollars = self.backend.microdollars(&model, &usage);
         Spending { model, backend: self.backend.name().to_owned(), usage, microdollars }

@@ -5,6 +5,8 @@ use serde_json::Value;
 
 /// About how many bytes of a text one token has.
 const BYTES_PER_TOKEN: usize = 4;
+/// On average no token of a text is shorter than this many bytes, so that a reservation is large enough.
+const BYTES_PER_TOKEN_MIN: usize = 3;
 
 /// The tokens of one call, as the server counts them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -24,6 +26,15 @@ pub struct Usage {
 }
 
 impl Usage {
+    /// The most that a call may use, with this many bytes of input and this limit of the answer.
+    pub fn at_most(input_bytes: usize, output_tokens_max: u32) -> Self {
+        Self {
+            input_tokens: input_bytes.div_ceil(BYTES_PER_TOKEN_MIN) as u64,
+            output_tokens: output_tokens_max.into(),
+            ..Self::default()
+        }
+    }
+
     /// The sum of all four.
     pub fn tokens(&self) -> u64 {
         self.input_tokens

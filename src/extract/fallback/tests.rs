@@ -1,6 +1,7 @@
 //! Tests with backend models and a ledger in memory.
 
 use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -49,6 +50,8 @@ impl Backend for ScriptedBackend {
 struct MemoryLedger {
     tokens_max: Option<u64>,
     rows: Mutex<Vec<u64>>,
+    /// The tokens of the last estimate that was over the budget.
+    refused: AtomicU64,
     saved: Mutex<HashMap<String, Vec<u8>>>,
 }
 
@@ -57,6 +60,7 @@ impl ModelBudget for MemoryLedger {
         let mut rows = self.rows.lock().unwrap();
         let spent: u64 = rows.iter().sum();
         if self.tokens_max.is_some_and(|max| spent + estimate.usage.tokens() > max) {
+            self.refused.store(estimate.usage.tokens(), Ordering::Relaxed);
             return Ok(Reserved::OverBudget("the budget is spent".to_owned()));
         }
         rows.push(estimate.usage.tokens());
@@ -383,6 +387,19 @@ async fn a_read_part_counts_although_a_long_message_goes_on_behind_it() {
     assert_eq!((run.asked(), extraction.extractor.as_str()), (2, "claude-api"));
     assert_eq!(titles(&extraction)[0], "One part could be read");
     assert_eq!(extraction.candidates.len(), 2, "the rules read the rest: {extraction:#?}");
+}
+
+#[tokio::test]
+async fn a_question_reserves_a_token_for_each_three_bytes() {
+    let ledger = MemoryLedger { tokens_max: Some(0), ..MemoryLedger::default() };
+    let run = TestRun::with(1, vec![units("Keys make a retry safe", 1)], ledger, false);
+    run.extract(Duration::ZERO).await.unwrap();
+    let reserved = run.ledger.refused.load(Ordering::Relaxed);
+    let run = TestRun::new(1, vec![units("Keys make a retry safe", 1)]);
+    run.extract(Duration::ZERO).await.unwrap();
+    let question = &run.backend.asked.lock().unwrap()[0];
+    let bytes = question.system.len() + question.tool.schema.to_string().len() + question.user.len();
+    assert_eq!(reserved, bytes.div_ceil(3) as u64 + 100);
 }
 
 #[tokio::test]
