@@ -232,6 +232,7 @@ mod tests {
             related: Vec::new(),
             evidence: Vec::new(),
             overlap: None,
+            source: None,
         }
     }
 

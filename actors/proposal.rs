@@ -543,7 +543,7 @@ fn document(
             ("description", inert_markdown(&text::one_line(&candidate.description, 300)).into()),
             ("tags", Value::Sequence(tags.map(Value::from).collect())),
             ("confidence", Value::from((candidate.confidence * 100.0).round() / 100.0)),
-            ("source", origin.by.into()),
+            ("source", candidate.source.as_deref().unwrap_or(origin.by).into()),
             ("related", Value::Sequence(related.collect())),
             ("created", origin.stamp()),
             ("last_modified", origin.stamp()),
@@ -574,12 +574,14 @@ mod tests {
             related: vec![Related::new(UnitId::verbatim("other"), "uses".into())],
             evidence: vec![Evidence { line: "u1".into(), excerpt: "e".into() }],
             overlap: None,
+            source: None,
         }
     }
 
     #[test]
     fn a_hostile_candidate_stays_in_its_place_in_the_file() {
-        let candidate = candidate("x\n---\ntype: evil\u{202e}", "a <!-- hidden --> b\n---\nid: evil");
+        let mut candidate = candidate("x\n---\ntype: evil\u{202e}", "a <!-- hidden --> b\n---\nid: evil");
+        candidate.source = Some("claude-api".into());
         let session = SessionId::verbatim("s1");
         let time = "2026-11-20T14:12:33.5Z".parse().unwrap();
         let origin = Origin { by: "heuristic", project: Some("p\nq"), session: &session, time };
@@ -597,6 +599,7 @@ mod tests {
         );
         assert!(!document.as_str().contains("hidden") && !document.as_str().contains('\u{202e}'));
         assert_eq!(unit.created.unwrap().to_string(), "2026-11-20T14:12:33Z");
+        assert!(document.as_str().contains("\nsource: claude-api\n"), "its own one");
     }
 
     #[test]

@@ -322,6 +322,7 @@ mod tests {
             related: Vec::new(),
             evidence: vec![Evidence { line: "u1".into(), excerpt: excerpt.into() }],
             overlap: None,
+            source: None,
         }
     }
 

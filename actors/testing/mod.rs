@@ -386,6 +386,7 @@ impl<F: Fn(&Conversation, u32) -> Act + Send + Sync> Extractor for Teacher<F> {
             related: Vec::new(),
             evidence: vec![Evidence { line: "1".into(), excerpt: title.to_owned() }],
             overlap: overlap(title),
+            source: None,
         });
         Ok(Extraction { candidates: candidates.collect(), extractor: by, ..Extraction::default() })
     }

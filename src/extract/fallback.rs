@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use knowledge::Candidate;
 use transcript::Conversation;
 
 use crate::filter::{CANDIDATES_MAX, REJECTED_MAX, reject};
@@ -95,11 +96,13 @@ impl FallbackExtractor {
         let events = conversation.events.iter().enumerate().filter(|(at, _)| unread.contains(at));
         let rest =
             Conversation { events: events.map(|(_, event)| event.clone()).collect(), ..conversation.clone() };
-        for candidate in extract_by_rules(&rest).candidates {
+        let Extraction { candidates, extractor, .. } = extract_by_rules(&rest);
+        for candidate in candidates {
             let is_new =
                 !extraction.candidates.iter().any(|known| is_same_lesson(&known.title, &candidate.title));
             if is_new && extraction.candidates.len() < CANDIDATES_MAX {
-                extraction.candidates.push(candidate);
+                let source = Some(extractor.clone());
+                extraction.candidates.push(Candidate { source, ..candidate });
             }
         }
         add_note(&mut extraction, &format!("a part of it was read by rules: {reason}"));

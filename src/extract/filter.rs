@@ -85,6 +85,7 @@ mod tests {
             related: Vec::new(),
             evidence: vec![Evidence { line: line.into(), excerpt: String::new() }],
             overlap: None,
+            source: None,
         }
     }
 

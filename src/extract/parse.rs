@@ -257,6 +257,7 @@ impl Proposal<'_> {
                 related,
                 evidence,
                 overlap,
+                source: None,
             },
             dropped,
         ))

@@ -31,6 +31,9 @@ pub struct Candidate {
     /// How it overlaps with a unit of the brain; `None` if it is not known to overlap.
     #[serde(rename = "bearing", default, skip_serializing_if = "Option::is_none")]
     pub overlap: Option<Overlap>,
+    /// The `source` of the unit, where that is another than the extractor of the session.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<String>,
 }
 
 /// Why code is as it is, as a model that has read a session puts it. It is no candidate: nobody reviews it, and it never

@@ -102,6 +102,7 @@ impl Detection {
             related: Vec::new(),
             evidence: self.evidence,
             overlap: None,
+            source: None,
         }
     }
 
