@@ -180,7 +180,12 @@ pub static KEYS: &[Key] = &[
         "40000",
         "how many tokens of a long session one request contains",
     ),
-    key("extract.output_tokens_max", Number(256, 64_000), "8192", "the most tokens of one answer"),
+    key(
+        "extract.output_tokens_max",
+        Number(256, 64_000),
+        "8192",
+        "the most tokens of one answer; `claude -p` has a limit of its own",
+    ),
     key("extract.deadline_seconds", Number(1, 270), "180", "how long one answer may take"),
     key("extract.claude", Path, "", "the program for `claude -p`; empty to find `claude` on the PATH"),
     key(
