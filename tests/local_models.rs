@@ -261,8 +261,8 @@ fn refusals_and_requests_that_do_not_fit_leave_the_session_to_the_rules() {
 #[test]
 fn a_busy_server_is_waited_for() {
     let api = OpenAiApi::start(|request: &Request| match request.number {
-        0..3 => Reply::Error(503, "Loading model", Some(0)),
-        3..6 => Reply::Error(429, "slow down", Some(0)),
+        0..3 => Reply::Error(503, "Loading model", Some(1)),
+        3..6 => Reply::Error(429, "slow down", Some(1)),
         _ => Reply::json(&units()),
     });
     let machine = Machine::with_model(&api.url);

@@ -175,7 +175,8 @@ fn a_model_reads_the_session_and_the_key_stays_hidden() {
     let requests = api.requests();
     assert_eq!(requests.len(), 1);
     assert!(requests[0]["messages"][0]["content"].as_str().unwrap().contains(SAID));
-    assert_eq!(requests[0]["tool_choice"], json!({ "type": "tool", "name": "propose_units" }));
+    let choice = json!({ "type": "tool", "name": "propose_units", "disable_parallel_tool_use": true });
+    assert_eq!(requests[0]["tool_choice"], choice);
     assert!(!requests[0]["system"].to_string().contains(SAID));
 
     let arguments = arguments.lock().unwrap();
@@ -237,9 +238,9 @@ fn a_model_is_told_what_waits_for_review_and_what_was_rejected() {
 fn a_busy_server_is_retried_without_counting_attempts() {
     // More often than a failing job is tried.
     let api = MessagesApi::start(|request: &Request| match request.number {
-        0..3 => Reply::Error(429, "slow down", Some(0)),
-        3..6 => Reply::Error(529, "overloaded", Some(0)),
-        6 => Reply::Error(503, "try again", Some(0)),
+        0..3 => Reply::Error(429, "slow down", Some(1)),
+        3..6 => Reply::Error(529, "overloaded", Some(1)),
+        6 => Reply::Error(503, "try again", Some(1)),
         _ => Reply::Call(json!({ "units": [unit("Bound the pool of workers with a semaphore")] })),
     });
     let machine = Machine::with_key(&api);
