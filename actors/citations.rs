@@ -9,7 +9,7 @@ use knowledge::UnitId;
 use knowledge::text::one_line;
 use queue::{ShownBy, ShownKind};
 use serde_json::Value;
-use transcript::is_own_call_by_any_name;
+use transcript::{is_own_call_by_any_name, json_scan};
 
 /// How much of a session before and after a showing is read. Of what came before, the end.
 const BEFORE_BYTES_MAX: usize = 512 << 10;
@@ -182,7 +182,7 @@ impl SessionTexts {
     }
 
     fn add_call(&mut self, at: Option<Timestamp>, tool: &ShownTool) {
-        let input: Value = serde_json::from_str(&tool.input).unwrap_or_default();
+        let input: Value = json_scan::parse(tool.input.as_bytes()).unwrap_or_default();
         let text = |name: &str| input.get(name).and_then(Value::as_str);
         let command = text("command").or_else(|| text("cmd"));
         // What nugget was asked and has answered is neither known nor used by that.

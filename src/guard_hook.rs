@@ -27,7 +27,7 @@ fn run() -> Option<()> {
     }
     let until = Instant::now() + Duration::from_millis(config.number("guard.deadline_ms"));
     let line = system::file::read_stdin_line(LINE_BYTES_MAX, until)?;
-    let hooked: HookedAction = serde_json::from_slice(&line).ok()?;
+    let hooked = HookedAction::parse(&line).ok()?;
     let folder = hooked.cwd.clone().or_else(|| set("CLAUDE_PROJECT_DIR").map(PathBuf::from))?;
     let action = hooked.action(&folder, set("HOME").as_deref(), &mut Repositories::default())?;
     let root = config.path("brain").unwrap_or_else(brain::paths::default_brain);

@@ -146,10 +146,12 @@ fn an_action_hears_the_units_that_bear_on_it_once_a_session() {
 #[test]
 fn the_command_guard_says_the_same_as_its_program() {
     let fixture = Fixture::new();
-    let edit =
-        json!({"file_path": fixture.project().join("src/queue/a.rs"), "old_string": "a", "new_string": "b"});
-    let said =
-        ["s", "t"].map(|session| fixture.input(session, "PreToolUse", "Edit", edit.clone()).to_string());
+    let edit = json!({"file_path": fixture.project().join("src/queue/a.rs"), "old_string": "a", "new_string": "b HALF"});
+    // With half a character, as JavaScript writes a text that it has cut.
+    let said = ["s", "t"].map(|session| {
+        let input = fixture.input(session, "PreToolUse", "Edit", edit.clone());
+        input.to_string().replace("HALF", "\\ud83d")
+    });
     let program = fixture.run(&said[0], &[]).stdout;
     let mut command = fixture.sandbox.command();
     command.arg("guard");

@@ -6,6 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
+use knowledge::json::without_halves;
 use knowledge::text::one_line;
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -355,7 +356,7 @@ impl Reader {
             if is_own_call(&name, command.as_deref()) {
                 remember(&mut self.state.own, &id);
             }
-            clean_and_cut(raw, INPUT_BYTES_MAX)
+            clean_and_cut(&String::from_utf8_lossy(&without_halves(raw.as_bytes())), INPUT_BYTES_MAX)
         };
         if EDITORS.contains(&name.as_ref())
             && let Some(file) = &file
@@ -454,10 +455,10 @@ fn read_snapshot(line: &Line<'_>) -> LineRead {
         .snapshot
         .and_then(|snapshot| json_scan::value_of(snapshot.get().as_bytes(), "trackedFileBackups"))
         .and_then(json_scan::Entries::new);
-    let files = backups.into_iter().flatten().filter_map(|(key, _)| {
-        let key = serde_json::from_slice::<String>(&[b"\"", key, b"\""].concat()).ok()?;
-        Some(clean_and_cut(&key, 1 << 10))
-    });
+    let files = backups
+        .into_iter()
+        .flatten()
+        .filter_map(|(key, _)| Some(clean_and_cut(&json_scan::key(key)?, 1 << 10)));
     LineRead::ChangedFiles(files.collect())
 }
 

@@ -87,7 +87,7 @@ impl Codex {
 
     /// Whether a call asks nugget.
     pub(crate) fn is_own(tool: &ToolUse) -> bool {
-        let command = serde_json::from_str(&tool.input).ok().as_ref().and_then(command_of);
+        let command = json_scan::parse(tool.input.as_bytes()).ok().as_ref().and_then(command_of);
         is_own_call_by_any_name(&tool.name, command.as_deref())
     }
 
@@ -133,7 +133,7 @@ impl TranscriptSource for Codex {
             if lines.read_until(b'\n', &mut line)? == 0 {
                 break;
             }
-            let Ok(line) = serde_json::from_slice::<Line>(&line) else { continue };
+            let Ok(line) = json_scan::parse::<Line>(&line) else { continue };
             match line.kind.as_str() {
                 "session_meta" | "turn_context" => {
                     head.cwd = head.cwd.or_else(|| text(&line.payload, "cwd")).filter(|cwd| !cwd.is_empty());
@@ -207,7 +207,7 @@ impl LineReader for Reader {
                 other => unknown(&format!("event_msg/{other}")),
             };
         }
-        let Ok(parsed) = serde_json::from_slice::<Line>(line) else {
+        let Ok(parsed) = json_scan::parse::<Line>(line) else {
             return LineRead::Malformed { reason: "not JSON" };
         };
         match kind.as_str() {
@@ -320,7 +320,7 @@ impl Reader {
             other => Some(other.to_string()),
         });
         let raw = raw.unwrap_or_default();
-        let arguments: Value = serde_json::from_str(&raw).unwrap_or_default();
+        let arguments: Value = json_scan::parse(raw.as_bytes()).unwrap_or_default();
         let command = command_of(&arguments);
         let patch =
             [text(&arguments, "patch"), text(&arguments, "input"), command.clone(), Some(raw.clone())];
@@ -363,7 +363,7 @@ impl Reader {
             _ => payload.get("tools").map(Value::to_string).unwrap_or_default(),
         };
         // Older versions wrap it: `{"output":"…","metadata":{"exit_code":0}}`.
-        let wrapped = serde_json::from_str::<Value>(&output).ok();
+        let wrapped = json_scan::parse::<Value>(output.as_bytes()).ok();
         let exit_code = wrapped.as_ref().and_then(|wrapped| wrapped.pointer("/metadata/exit_code")?.as_i64());
         if let Some(inner) =
             wrapped.as_ref().filter(|_| exit_code.is_some()).and_then(|wrapped| text(wrapped, "output"))

@@ -10,7 +10,7 @@ use std::path::Path;
 
 use knowledge::text::one_line;
 use serde_json::Value;
-use transcript::{Error, Event, EventKind, FileStamp, LineCounts, ParsedTranscript, ToolInput};
+use transcript::{Error, Event, EventKind, FileStamp, LineCounts, ParsedTranscript, ToolInput, json_scan};
 
 use crate::claude_code::{OWN_LEFT_OUT, ignore_of};
 use crate::codex::{Codex, command_of};
@@ -173,7 +173,7 @@ fn events(message: Message, own: &mut HashSet<String>) -> (Vec<EventKind>, bool)
 
 /// The parts of a call that say what was done: of a patch the lines that it removes and adds.
 fn input_of(tool: &ToolUse, file: Option<&String>) -> ToolInput {
-    let arguments: Value = serde_json::from_str(&tool.input).unwrap_or_default();
+    let arguments: Value = json_scan::parse(tool.input.as_bytes()).unwrap_or_default();
     let Some(file) = file else {
         let subject = ["query", "pattern", "path", "url"]
             .iter()

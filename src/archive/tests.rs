@@ -724,6 +724,28 @@ fn contents_of_ignored_files_are_left_out() {
 }
 
 #[test]
+fn half_a_character_costs_no_text() {
+    let home = Home::new();
+    let edit = serde_json::json!({ "file_path": "/w/a.rs", "old_string": "a HALF", "new_string": "b" });
+    let lines = [
+        home.prompt(1, "always use tabs HALF and never spaces"),
+        home.answer(11, "so be it HALF"),
+        home.call(12, "Edit", &edit),
+        home.result(13, 12, "made kumquat HALF", false),
+    ];
+    // As JavaScript writes a text that ends within a character.
+    home.write("s1", &lines.map(|line| line.replace("HALF", "\\ud83d")));
+    home.sync();
+    let shown = home.show("s1");
+    assert_eq!(shown[0].content, "always use tabs \u{fffd} and never spaces");
+    assert_eq!(shown[1].content, "so be it \u{fffd}");
+    let tool = &shown[2].tools[0];
+    assert_eq!(tool.output.as_deref(), Some("made kumquat \u{fffd}"));
+    let input: serde_json::Value = serde_json::from_str(&tool.input).unwrap();
+    assert_eq!(input["old_string"], "a \u{fffd}");
+}
+
+#[test]
 fn what_a_person_and_the_background_print_of_ignored_files_is_left_out() {
     let home = Home::new();
     fs::create_dir_all(home.root.join("shop/hr")).unwrap();

@@ -10,6 +10,7 @@ use brain::{Config, StatePaths};
 use jiff::Timestamp;
 use queue::{Showing, Shown, ShownBy};
 use serde::Deserialize;
+use transcript::json_scan;
 
 use crate::commands::context::full_path;
 use crate::context::Context;
@@ -109,7 +110,7 @@ pub(crate) fn answer_in_time(
     let deadline = Duration::from_millis(deadline_ms).saturating_sub(STARTUP);
     let (sender, receiver) = mpsc::channel();
     std::thread::spawn(move || {
-        let input = read_line_in_time(deadline).and_then(|line| serde_json::from_slice(&line).ok());
+        let input = read_line_in_time(deadline).and_then(|line| json_scan::parse(&line).ok());
         let answer = input.and_then(work);
         let (text, record) = answer.map_or((None, None), |answer| (Some(answer.text), answer.record));
         let is_sent = sender.send(text).is_ok();
@@ -135,7 +136,7 @@ pub(crate) fn decline_early(context: &Context) {
         return;
     }
     let line = read_line_in_time(STDIN_DEADLINE);
-    let input: Option<HookInput> = line.and_then(|line| serde_json::from_slice(&line).ok());
+    let input: Option<HookInput> = line.and_then(|line| json_scan::parse(&line).ok());
     if let Some(transcript) = input.and_then(|input| input.transcript_path).filter(|path| path.is_absolute())
     {
         let _ = decline(context, &transcript);

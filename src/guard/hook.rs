@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use knowledge::json::parse_lenient;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -30,6 +31,14 @@ pub struct HookedAction {
 }
 
 impl HookedAction {
+    /// Reads the hook's line.
+    ///
+    /// # Errors
+    /// When it is no JSON object, or a field is of another type.
+    pub fn parse(line: &[u8]) -> serde_json::Result<Self> {
+        parse_lenient(line, |line| serde_json::from_slice(line))
+    }
+
     /// The action in this folder, its files placed in their repositories and with `~` as this home; `None` if units cannot
     /// be about it.
     pub fn action(
@@ -61,5 +70,19 @@ impl HookedAction {
         let parts = ["stdout", "stderr"].map(|part| response[part].as_str());
         let text: Vec<&str> = response.as_str().into_iter().chain(parts.into_iter().flatten()).collect();
         Some(text.join("\n"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_with_half_a_character_is_read() {
+        let line =
+            r#"{"hook_event_name":"PreToolUse","tool_name":"Bash","tool_input":{"command":"echo \ud83d"}}"#;
+        let hooked = HookedAction::parse(line.as_bytes()).unwrap();
+        assert_eq!(hooked.tool_input.unwrap()["command"], "echo \u{fffd}");
+        assert!(HookedAction::parse(b"{\"tool_name\":\"\\ud83d\"").is_err());
     }
 }

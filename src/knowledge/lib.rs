@@ -19,6 +19,7 @@ pub mod candidate;
 pub mod document;
 pub mod document_merge;
 pub mod embedding;
+pub mod json;
 pub mod markdown;
 pub mod name;
 pub mod opposed;

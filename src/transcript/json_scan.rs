@@ -4,7 +4,9 @@
 //! top-level `type`, wherever it is and whatever is nested before it, costs one pass over
 //! the quotes and brackets and no allocation.
 
+use knowledge::json::parse_lenient;
 use memchr::memchr2;
+use serde::de::DeserializeOwned;
 
 /// The entries of an object: each key as written between its quotes, and the bytes of its value.
 /// Ends at the first thing that is not JSON; parsing the line tells why.
@@ -61,16 +63,25 @@ pub fn value_of<'a>(object: &'a [u8], name: &str) -> Option<&'a [u8]> {
 
 /// The text of a JSON string, if the bytes are one.
 pub fn text(value: &[u8]) -> Option<String> {
-    (value.first() == Some(&b'"')).then(|| serde_json::from_slice(value).ok()).flatten()
+    (value.first() == Some(&b'"')).then(|| parse(value).ok()).flatten()
+}
+
+/// Parses what JavaScript has written, also where it has cut a text within a character.
+///
+/// # Errors
+/// When it is no JSON, or not of this type.
+pub fn parse<T: DeserializeOwned>(json: &[u8]) -> serde_json::Result<T> {
+    parse_lenient(json, |json| serde_json::from_slice(json))
+}
+
+/// The text of a key, as written between its quotes.
+pub fn key(raw: &[u8]) -> Option<String> {
+    parse(&[b"\"", raw, b"\""].concat()).ok()
 }
 
 fn is_key(raw: &[u8], name: &str) -> bool {
-    if raw == name.as_bytes() {
-        return true;
-    }
     // `"\u0074ype"` is the same key. No known client writes it, and checking costs nothing.
-    raw.contains(&b'\\')
-        && serde_json::from_slice::<String>(&[b"\"", raw, b"\""].concat()).is_ok_and(|key| key == name)
+    raw == name.as_bytes() || raw.contains(&b'\\') && key(raw).is_some_and(|key| key == name)
 }
 
 fn skip_space(bytes: &[u8], mut at: usize) -> usize {

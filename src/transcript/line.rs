@@ -623,7 +623,7 @@ fn read_hook(line: &Line<'_>) -> LineContent {
         line.attachment.and_then(|attachment| json_scan::value_of(attachment.get().as_bytes(), "content"));
     let texts = content.and_then(|content| {
         let one = json_scan::text(content).map(|text| vec![text]);
-        one.or_else(|| serde_json::from_slice::<Vec<String>>(content).ok())
+        one.or_else(|| json_scan::parse::<Vec<String>>(content).ok())
     });
     let texts = texts
         .into_iter()

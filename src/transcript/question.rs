@@ -41,7 +41,7 @@ struct Answer {
 /// The questions in a call's input.
 pub(crate) fn questions(input: &[u8]) -> Vec<Question> {
     json_scan::value_of(input, "questions")
-        .and_then(|questions| serde_json::from_slice(questions).ok())
+        .and_then(|questions| json_scan::parse(questions).ok())
         .unwrap_or_default()
 }
 

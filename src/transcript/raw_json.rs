@@ -5,6 +5,8 @@ use std::borrow::Cow;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use crate::json_scan;
+
 /// A block of a message.
 #[derive(Deserialize)]
 pub struct Block<'a> {
@@ -50,7 +52,7 @@ pub fn string(raw: Option<&RawValue>) -> Option<Cow<'_, str>> {
     let raw = raw?.get();
     let inner = raw.strip_prefix('"')?.strip_suffix('"')?;
     if inner.contains('\\') {
-        serde_json::from_str(raw).ok().map(Cow::Owned)
+        json_scan::text(raw.as_bytes()).map(Cow::Owned)
     } else {
         Some(Cow::Borrowed(inner))
     }

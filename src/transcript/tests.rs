@@ -272,6 +272,54 @@ fn a_refusal_keeps_the_persons_words() {
     assert_eq!(story(&read_text(&format!("{refusal}\n"))), ["human: never edit generated files"]);
 }
 
+#[test]
+fn half_a_character_costs_no_text() {
+    let line = |kind: &str, uuid: &str, content: serde_json::Value| {
+        let message = serde_json::json!({ "content": content });
+        let line = serde_json::json!({ "type": kind, "uuid": uuid, "message": message }).to_string();
+        // As JavaScript writes a text that ends within a character.
+        line.replace("HALF", "\\ud83d")
+    };
+    let questions =
+        serde_json::json!([{ "question": "Tabs HALF?", "options": [{ "label": "always HALF" }] }]);
+    let lines = [
+        line("user", "a", "always use tabs HALF and never spaces".into()),
+        line("assistant", "b", serde_json::json!([{ "type": "text", "text": "so be it HALF" }])),
+        line(
+            "assistant",
+            "c",
+            serde_json::json!([{ "type": "tool_use", "id": "1", "name": "Bash", "input": { "command": "echo HALF" } }]),
+        ),
+        line(
+            "user",
+            "d",
+            serde_json::json!([{ "type": "tool_result", "tool_use_id": "1", "content": "HALF…" }]),
+        ),
+        line(
+            "assistant",
+            "e",
+            serde_json::json!([
+                { "type": "tool_use", "id": "2", "name": "AskUserQuestion", "input": { "questions": questions } },
+            ]),
+        ),
+        line(
+            "user",
+            "f",
+            serde_json::json!([{ "type": "tool_result", "tool_use_id": "2", "content": "\"Tabs HALF?\"=\"yes\"." }]),
+        ),
+    ];
+    assert_eq!(
+        story(&read_text(&(lines.join("\n") + "\n"))),
+        [
+            "human: always use tabs \u{fffd} and never spaces",
+            "assistant: so be it \u{fffd}",
+            "call Bash: echo \u{fffd}",
+            "ok: \u{fffd}…",
+            "choice: [] Tabs \u{fffd}? -> yes\". ()",
+        ]
+    );
+}
+
 /// A call that asks the person about a cache and about its limits, and its result line.
 fn asked(text: &str, failed: bool, result: serde_json::Value) -> String {
     let call = serde_json::json!({

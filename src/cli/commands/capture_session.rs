@@ -13,6 +13,7 @@ use knowledge::SessionId;
 use queue::{Added, Announcement, Capture, Queue, Spool, State};
 use serde::Deserialize;
 use serde_json::json;
+use transcript::json_scan;
 
 use super::dry_run;
 use crate::context::Context;
@@ -402,7 +403,7 @@ fn announcement_from_hook() -> Result<Announcement, CliError> {
         return announcement_from_environment()
             .ok_or_else(|| CliError::new("no line arrived on stdin in time").hint(HINT));
     };
-    let HookInput { session_id, transcript_path, cwd, reason, .. } = serde_json::from_slice(&line)
+    let HookInput { session_id, transcript_path, cwd, reason, .. } = json_scan::parse(&line)
         .map_err(|error| CliError::new(format!("failed to read the hook's line: {error}")).hint(HINT))?;
     if session_id.len() > SESSION_ID_BYTES_MAX {
         let length = output::thousands(session_id.len() as u64);
