@@ -2,11 +2,14 @@
 
 use std::path::{Component, Path};
 
+use crate::path::without_links;
+
 /// Patterns of folders: separated by commas, or each on a line.
 ///
 /// A pattern without a slash matches the name of the session's folder or of any folder above it:
 /// `secret-*`. A pattern with a slash is a path from the root or, with `~/`, from home, and covers
-/// everything below it. `*` matches any characters within a name, `**` any folders.
+/// everything below it, `~` all of home and `/` everything. `*` matches any characters within a name, `**` any
+/// folders. A path through links is known by either name: clients report where they lead.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Exclude {
     text: String,
@@ -20,22 +23,29 @@ enum Pattern {
 }
 
 impl Pattern {
-    fn parse(text: &str, home: Option<&Path>) -> Option<Self> {
+    /// The pattern and, of a path through links, where they lead.
+    fn parse(text: &str, home: Option<&Path>) -> Vec<Self> {
         let pattern = text.trim();
-        let expanded = pattern.strip_prefix("~/").and_then(|rest| Some(home?.join(rest)));
+        let below_home = if pattern == "~" { Some("") } else { pattern.strip_prefix("~/") };
+        let expanded = below_home.and_then(|rest| Some(home?.join(rest)));
         let pattern = expanded.map_or_else(|| pattern.into(), |path| path.to_string_lossy().into_owned());
-        let inner = pattern.trim_end_matches('/');
-        match inner.contains('/') {
-            true => Some(Self::Path(split_names(inner).map(str::to_owned).collect())),
-            false => (!pattern.is_empty()).then(|| Self::Name(inner.to_owned())),
+        if !pattern.trim_end_matches('/').contains('/') && !pattern.starts_with('/') {
+            let name = pattern.trim_end_matches('/');
+            return if name.is_empty() { vec![] } else { vec![Self::Name(name.to_owned())] };
         }
+        let names: Vec<String> =
+            pattern.split('/').filter(|name| !name.is_empty()).map(str::to_owned).collect();
+        let plain = names.iter().take_while(|name| !name.contains('*')).count();
+        let folder = without_links(&Path::new("/").join(names[..plain].join("/")));
+        let linked = names_of(&folder).into_iter().chain(names[plain..].iter().cloned()).collect();
+        vec![Self::Path(names), Self::Path(linked)]
     }
 }
 
 impl Exclude {
     /// Parses the patterns. `home` is what `~` stands for.
     pub fn new(text: &str, home: Option<&Path>) -> Self {
-        let patterns = text.split(',').filter_map(|pattern| Pattern::parse(pattern, home));
+        let patterns = text.split(',').flat_map(|pattern| Pattern::parse(pattern, home));
         Self { patterns: patterns.collect(), text: text.to_owned() }
     }
 
@@ -44,8 +54,9 @@ impl Exclude {
     pub fn with_lines(mut self, lines: &str, home: Option<&Path>) -> Self {
         let lines = lines.strip_prefix('\u{feff}').unwrap_or(lines).lines().map(str::trim);
         for line in lines.filter(|line| !line.starts_with('#')) {
-            if let Some(pattern) = Pattern::parse(line, home) {
-                self.patterns.push(pattern);
+            let patterns = Pattern::parse(line, home);
+            if !patterns.is_empty() {
+                self.patterns.extend(patterns);
                 self.text.push('\n');
                 self.text.push_str(line);
             }
@@ -60,20 +71,24 @@ impl Exclude {
 
     /// Whether a session that ran in this folder is excluded.
     pub fn covers(&self, cwd: &Path) -> bool {
-        let normal = |part: Component<'_>| match part {
-            Component::Normal(name) => Some(name.to_string_lossy().into_owned()),
-            _ => None,
-        };
-        let cwd: Vec<String> = cwd.components().filter_map(normal).collect();
-        self.patterns.iter().any(|pattern| match pattern {
-            Pattern::Name(name) => cwd.iter().any(|folder| matches_name(name.as_bytes(), folder.as_bytes())),
-            Pattern::Path(path) => is_below(path, &cwd),
+        [names_of(cwd), names_of(&without_links(cwd))].iter().any(|cwd| {
+            self.patterns.iter().any(|pattern| match pattern {
+                Pattern::Name(name) => {
+                    cwd.iter().any(|folder| matches_name(name.as_bytes(), folder.as_bytes()))
+                }
+                Pattern::Path(path) => is_below(path, cwd),
+            })
         })
     }
 }
 
-fn split_names(path: &str) -> impl Iterator<Item = &str> {
-    path.split('/').filter(|name| !name.is_empty())
+/// The names of the folders that a path goes through.
+fn names_of(path: &Path) -> Vec<String> {
+    let normal = |part: Component<'_>| match part {
+        Component::Normal(name) => Some(name.to_string_lossy().into_owned()),
+        _ => None,
+    };
+    path.components().filter_map(normal).collect()
 }
 
 /// Whether the pattern matches the folder or one above it. Row by row instead of recursive, so that no
@@ -138,7 +153,32 @@ mod tests {
         check(" , ,", "/w", false);
         check("*", "/w", true);
         check("a,b", "/w/a,b", false);
+        check("/", "/w/a", true);
+        check("~", "/home/ann/work", true);
+        check("~", "/home/bob", false);
         check("a*a*a*a*a*a*a*a*a*a*b", &format!("/{}", "a".repeat(200)), false);
+    }
+
+    #[test]
+    fn a_linked_folder_is_excluded_by_either_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let home = std::fs::canonicalize(folder.path()).unwrap();
+        std::fs::create_dir_all(home.join("disk/data/x")).unwrap();
+        std::os::unix::fs::symlink(home.join("disk/data"), home.join("work")).unwrap();
+        for (pattern, cwd, expected) in [
+            ("~/work", "disk/data/x", true),
+            ("~/work", "disk/data/new", true),
+            ("~/work/*/src", "disk/data/x/src", true),
+            ("~/work", "disk/other", false),
+            ("~/disk/data", "work/x", true),
+            ("data", "work/x", true),
+            ("~/gone/work", "gone/work", true),
+        ] {
+            let exclude = Exclude::new(pattern, Some(&home));
+            assert_eq!(exclude.covers(&home.join(cwd)), expected, "{pattern} and {cwd}");
+        }
+        let exclude = Exclude::new("", Some(&home)).with_lines("~/work", Some(&home));
+        assert!(exclude.covers(&home.join("disk/data/x")));
     }
 
     #[test]

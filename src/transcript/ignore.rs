@@ -3,11 +3,12 @@
 use std::collections::HashSet;
 use std::fs;
 use std::io::Read as _;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
 
 use crate::clean::without_hidden;
+use crate::path::without_dots;
 use crate::shell::{self, Word, pieces, without_braces};
 
 const FILE: &str = ".nuggetignore";
@@ -30,21 +31,6 @@ const SEPARATORS_MAX: usize = 32;
 /// The longest line that names two files of a diff, in bytes, and the most spaces at which the first may end.
 const NAMES_BYTES_MAX: usize = 8 << 10;
 const SPACES_MAX: usize = 32;
-
-/// A path without `.` and `..`, by its text alone: what it leads to need not exist.
-pub fn without_dots(path: &Path) -> PathBuf {
-    let mut plain = PathBuf::new();
-    for part in path.components() {
-        match part {
-            Component::ParentDir => {
-                plain.pop();
-            }
-            Component::CurDir => {}
-            part => plain.push(part),
-        }
-    }
-    plain
-}
 
 /// A project's `.nuggetignore`, in the syntax of `.gitignore`.
 ///

@@ -27,6 +27,7 @@ mod ignore;
 mod ignored_calls;
 pub mod json_scan;
 mod line;
+mod path;
 mod plan;
 mod question;
 pub mod raw_json;
@@ -34,7 +35,7 @@ mod reader;
 pub mod redact;
 mod shell;
 
-pub use self::ignore::{Ignore, read_text, without_dots};
+pub use self::ignore::{Ignore, read_text};
 pub use clean::{clean, clean_and_cut, head_and_tail, without_marked};
 pub use conversation::{
     ChoiceOption, Conversation, Event, EventKind, LineCounts, ParsedTranscript, ToolInput,
@@ -49,6 +50,7 @@ pub use line::{
     BACKGROUND_FIELDS, FILE_FIELDS, HELD, OWN_TOOLS, command_output, is_own_call, is_own_call_by_any_name,
     nonhuman_kind, typed_command, typed_text,
 };
+pub use path::without_dots;
 pub use plan::approved_plan;
 pub use question::{TOOL as QUESTION_TOOL, answered_questions};
 pub use reader::{Error, Extent, LINE_BYTES_MAX, for_each_line, is_whole, read, read_tail};
