@@ -13,7 +13,7 @@ use serde_json::value::RawValue;
 use transcript::raw_json::{Block, blocks, flag, string};
 use transcript::{
     BACKGROUND_FIELDS, FILE_FIELDS, FileStamp, Ignore, IgnoredCalls, LEFT_OUT, clean, clean_and_cut,
-    head_and_tail, is_own_call, json_scan, typed_text,
+    head_and_tail, is_own_call, json_scan, named_files, typed_text,
 };
 
 use crate::record::{Message, MessageId, MessageKind, Request, SessionFacts, ToolResult, ToolUse};
@@ -345,7 +345,9 @@ impl Reader {
         let file = FILE_FIELDS.iter().find_map(|name| field(name));
         let background = BACKGROUND_FIELDS.iter().find_map(|name| field(name));
         let (ignore, calls) = (&self.context.ignore, &mut self.state.ignored);
-        let is_ignored = calls.begin(ignore, &id, command.as_deref(), file.as_deref(), background.as_deref());
+        let files = named_files(&name, raw.as_bytes());
+        let named = files.iter().map(String::as_str);
+        let is_ignored = calls.begin(ignore, &id, command.as_deref(), named, background.as_deref());
         let input = if is_ignored {
             command = command.map(|command| ignore.without_content(&command).unwrap_or_default());
             // What the call is about, without what it would write.

@@ -12,7 +12,7 @@ use knowledge::text::one_line;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use transcript::{
-    FileStamp, IgnoredCalls, LEFT_OUT, clean, clean_and_cut, is_own_call_by_any_name, json_scan,
+    FileStamp, IgnoredCalls, LEFT_OUT, clean, clean_and_cut, is_own_call_by_any_name, json_scan, named_files,
 };
 
 use crate::claude_code::{
@@ -329,8 +329,9 @@ impl Reader {
         let ignore = &mut self.context.ignore;
         ignore.enter(text(&arguments, "workdir").as_deref().unwrap_or(&self.state.cwd));
         let session = arguments.get("session_id").map(Value::to_string);
-        let named_files = files.iter().map(String::as_str);
-        if self.state.ignored.begin(ignore, &id, command.as_deref(), named_files, session.as_deref()) {
+        let others = named_files(&name, raw.as_bytes());
+        let named = files.iter().chain(&others).map(String::as_str);
+        if self.state.ignored.begin(ignore, &id, command.as_deref(), named, session.as_deref()) {
             let about = files.join(" ");
             let shown = serde_json::json!({ "about": about, "rest": LEFT_OUT }).to_string();
             message.tool_uses.push(ToolUse {

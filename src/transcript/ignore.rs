@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
 
 use crate::clean::without_hidden;
-use crate::path::without_dots;
+use crate::path::{without_dots, without_links};
 use crate::shell::{self, Word, pieces, without_braces};
 
 const FILE: &str = ".nuggetignore";
@@ -21,6 +21,8 @@ const NAME_BYTES_MAX: usize = 4 << 10;
 /// How much is compared for one command: of a path, its bytes for each folder in it; of one with `*` or `?`, its bytes
 /// for each byte of the patterns. Two such words of 8 bytes and 100 patterns of 20 bytes make 32,000.
 const STEPS_MAX: usize = 10_000_000;
+/// What it counts to look up where a path leads, for each of its bytes.
+const LINK_STEPS: usize = 8;
 /// What reads all that is in a folder. Beside other words, a name without `/` may be anything: `build` is rarely the folder.
 const READERS_OF_FOLDERS: [&str; 22] = [
     "find", "fd", "fdfind", "grep", "egrep", "fgrep", "zgrep", "rg", "ag", "ack", "tree", "diff", "tar",
@@ -39,6 +41,8 @@ const SPACES_MAX: usize = 32;
 #[derive(Clone, Debug, Default)]
 pub struct Ignore {
     root: PathBuf,
+    /// Where the root leads, if there are links in it.
+    real_root: PathBuf,
     /// The folder that relative paths start from.
     cwd: PathBuf,
     /// The folder that the paths in a diff start from.
@@ -53,13 +57,18 @@ pub struct Ignore {
 
 impl Ignore {
     /// Loads the file from the folder that a session ran in or, within one repository, from a folder
-    /// above it. A file that is missing covers nothing, and one that cannot be read everything; an invalid line is skipped.
+    /// above it. A file that is missing covers nothing, and one that cannot be read or is too long everything; an invalid
+    /// line is skipped.
     pub fn load(cwd: &Path) -> Self {
         let is_repository = |folder: &&Path| folder.join(".git").exists();
         for folder in cwd.ancestors().take(FOLDERS_MAX) {
             let file = folder.join(FILE);
             let text = read_text(&file, FILE_BYTES_MAX);
-            if text.is_none() && file.is_file() {
+            let is_unread = match &text {
+                Some(_) => fs::metadata(&file).is_ok_and(|found| found.len() > FILE_BYTES_MAX),
+                None => file.is_file(),
+            };
+            if is_unread {
                 return Self { everything: true, ..Self::default() };
             }
             if let Some(text) = text {
@@ -95,7 +104,8 @@ impl Ignore {
         }
         let files = builder.build().ok().filter(|files| !files.is_empty());
         let [root, cwd] = [root, cwd].map(Path::to_owned);
-        Self { repository: root.clone(), root, cwd, files, patterns, pattern_bytes, everything }
+        let real_root = without_links(&root);
+        Self { repository: root.clone(), root, real_root, cwd, files, patterns, pattern_bytes, everything }
     }
 
     /// Lets relative paths start from the folder that the session has gone to.
@@ -121,11 +131,17 @@ impl Ignore {
         path.is_some_and(|path| files.matched_path_or_any_parents(path, false).is_ignore())
     }
 
-    /// A path from the project's folder, if it is in it.
+    /// A path from the project's folder, if it is in it, also by the name of a link.
     fn inner(&self, path: &Path) -> Option<PathBuf> {
         let path = without_dots(path);
-        let inner = path.strip_prefix(&self.root).ok()?;
-        (!inner.as_os_str().is_empty()).then(|| inner.to_owned())
+        let inner = match path.strip_prefix(&self.root) {
+            Ok(inner) => inner.to_owned(),
+            Err(_) => {
+                let path = without_links(path.parent()?).join(path.file_name()?);
+                path.strip_prefix(&self.real_root).ok()?.to_owned()
+            }
+        };
+        (!inner.as_os_str().is_empty()).then_some(inner)
     }
 
     /// Whether a command names a covered file.
@@ -162,7 +178,12 @@ impl Ignore {
         let is_reader =
             |word: &Word| READERS_OF_FOLDERS.contains(&word.text.rsplit('/').next().unwrap_or_default());
         let reads_folders = words.iter().any(is_reader);
+        // Where another path leads has to be looked up.
+        let is_elsewhere = |path: &Path| !path.starts_with(&self.root);
         let mut is_named = |path: &Path, may_be_folder: bool| {
+            if is_elsewhere(path) && is_beyond(&mut steps, path, LINK_STEPS) {
+                return true;
+            }
             self.inner(path).is_some_and(|path| {
                 let is_covered = |is_folder| files.matched_path_or_any_parents(&path, is_folder).is_ignore();
                 is_beyond(&mut steps, &path, path.components().count())
@@ -185,8 +206,10 @@ impl Ignore {
         let globs = words.iter().filter(|word| word.is_glob).flat_map(|word| names(&word.text));
         let mut globs = globs.filter(|name| name.len() <= GLOB_BYTES_MAX && name.contains(['*', '?', '[']));
         let mut may_be_named = |path: &Path| {
-            self.inner(path)
-                .is_some_and(|path| is_beyond(&mut steps, &path, self.pattern_bytes) || self.may_cover(&path))
+            is_elsewhere(path) && is_beyond(&mut steps, path, LINK_STEPS)
+                || self.inner(path).is_some_and(|path| {
+                    is_beyond(&mut steps, &path, self.pattern_bytes) || self.may_cover(&path)
+                })
         };
         globs.find(|name| self.paths(name, &folders).any(|path| may_be_named(&path))).map(str::to_owned)
     }
@@ -557,6 +580,15 @@ mod tests {
         // Its first byte cannot be read by anyone.
         std::os::unix::fs::symlink("/proc/self/mem", folder.path().join(FILE)).unwrap();
         assert!(Ignore::load(folder.path()).covers_everything());
+    }
+
+    #[test]
+    fn a_file_that_is_too_long_to_be_read_whole_covers_everything() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join(FILE), "a.env\n".repeat(20_000)).unwrap();
+        assert!(Ignore::load(folder.path()).covers_everything());
+        fs::write(folder.path().join(FILE), "a.env\n").unwrap();
+        assert!(!Ignore::load(folder.path()).covers_everything());
     }
 
     #[test]

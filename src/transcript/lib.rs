@@ -48,7 +48,7 @@ pub use exclude::Exclude;
 pub use ignored_calls::{IgnoredCalls, LEFT_OUT};
 pub use line::{
     BACKGROUND_FIELDS, FILE_FIELDS, HELD, OWN_TOOLS, command_output, is_own_call, is_own_call_by_any_name,
-    nonhuman_kind, typed_command, typed_text,
+    named_files, nonhuman_kind, typed_command, typed_text,
 };
 pub use path::without_dots;
 pub use plan::approved_plan;

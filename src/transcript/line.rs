@@ -9,6 +9,7 @@ use jiff::Timestamp;
 use knowledge::name::folder_name;
 use knowledge::text::one_line;
 use serde::Deserialize;
+use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::clean::{self, Unclosed};
@@ -447,9 +448,10 @@ impl LineReader {
     fn read_call(&mut self, block: &Block<'_>, read: &mut LineContent) {
         let id = string(block.id).unwrap_or_default();
         let name = string(block.name).unwrap_or_default();
-        let input = block.input.map(|input| input.get().as_bytes());
-        let raw_field =
-            |name: &str| input.and_then(|input| json_scan::value_of(input, name)).and_then(json_scan::text);
+        let raw_input = block.input.map(|input| input.get().as_bytes());
+        let raw_field = |name: &str| {
+            raw_input.and_then(|input| json_scan::value_of(input, name)).and_then(json_scan::text)
+        };
         let field =
             |name: &str, bytes_max: usize| raw_field(name).map(|text| clean::clean_and_cut(&text, bytes_max));
         let raw_command = raw_field("command");
@@ -461,7 +463,8 @@ impl LineReader {
         }
         // The questions are kept with their answers.
         if name == question::TOOL
-            && let Some(questions) = input.map(question::questions).filter(|questions| !questions.is_empty())
+            && let Some(questions) =
+                raw_input.map(question::questions).filter(|questions| !questions.is_empty())
         {
             self.questions.insert(id.into_owned(), questions);
             read.if_empty = skipped("assistant/question");
@@ -486,10 +489,10 @@ impl LineReader {
             subject: subject.iter().find_map(|name| field(name, EDIT_BYTES_MAX)),
             command,
         };
-        let raw_file = FILE_FIELDS.iter().find_map(|name| raw_field(name));
+        let files = raw_input.map(|input| named_files(&name, input)).unwrap_or_default();
         let background = BACKGROUND_FIELDS.iter().find_map(|name| raw_field(name));
-        let (command, file) = (raw_command.as_deref(), raw_file.as_deref());
-        if self.ignored_calls.begin(&self.ignore, &id, command, file, background.as_deref()) {
+        let (command, files) = (raw_command.as_deref(), files.iter().map(String::as_str));
+        if self.ignored_calls.begin(&self.ignore, &id, command, files, background.as_deref()) {
             (input.old, input.new, input.subject) = (None, None, None);
             // What the call is about, without what it would write.
             let shown = command.map(|command| self.ignore.without_content(command).unwrap_or_default());
@@ -638,6 +641,26 @@ fn read_hook(line: &Line<'_>) -> LineContent {
 
 /// The fields of a call that may hold the path of a file.
 pub const FILE_FIELDS: [&str; 3] = ["file_path", "notebook_path", "path"];
+
+/// The files that a call names. Of a tool of another server every text may be one: `{"paths":["a","b"]}`.
+pub fn named_files(tool: &str, input: &[u8]) -> Vec<String> {
+    let mut files = Vec::new();
+    if tool.contains("__") {
+        let mut values = vec![json_scan::parse(input).unwrap_or_default()];
+        while let Some(value) = values.pop() {
+            match value {
+                Value::String(text) => files.push(text.trim_start_matches("file://").to_owned()),
+                Value::Array(list) => values.extend(list),
+                Value::Object(fields) => values.extend(fields.into_values()),
+                _ => {}
+            }
+        }
+    } else {
+        let field = |name: &&str| json_scan::value_of(input, name).and_then(json_scan::text);
+        files.extend(FILE_FIELDS.iter().find_map(field));
+    }
+    files
+}
 
 /// The fields of a call that may hold the id of a command in the background.
 pub const BACKGROUND_FIELDS: [&str; 3] = ["bash_id", "task_id", "shell_id"];

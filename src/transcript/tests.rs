@@ -712,6 +712,56 @@ fn an_ignored_file_is_not_read_whichever_way_a_session_reaches_it() {
 }
 
 #[test]
+fn an_ignored_file_is_not_read_by_another_name_or_from_another_field() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = std::fs::canonicalize(folder.path()).unwrap();
+    let (project, link) = (root.join("real/shop"), root.join("link"));
+    std::fs::create_dir_all(project.join(".git")).unwrap();
+    std::fs::write(project.join(".nuggetignore"), "*.env\n/secrets/\n").unwrap();
+    std::os::unix::fs::symlink(root.join("real"), &link).unwrap();
+    let call = |id: &str, name: &str, input: serde_json::Value| {
+        serde_json::json!({
+            "type": "assistant", "uuid": format!("c{id}"), "cwd": project,
+            "message": { "content": [{ "type": "tool_use", "id": id, "name": name, "input": input }] },
+        })
+        .to_string()
+    };
+    let result = |id: &str, text: &str| {
+        serde_json::json!({
+            "type": "user", "uuid": format!("r{id}"),
+            "message": { "content": [{ "type": "tool_result", "tool_use_id": id, "content": text }] },
+        })
+        .to_string()
+    };
+    let linked = |name: &str| link.join("shop").join(name).display().to_string();
+    let lines = [
+        call("1", "Read", serde_json::json!({ "file_path": linked("a.env") })),
+        result("1", "heron"),
+        call("2", "Bash", serde_json::json!({ "command": format!("cat {}", linked("secrets/x")) })),
+        result("2", "heron"),
+        call("3", "Grep", serde_json::json!({ "pattern": "a" })),
+        result("3", &format!("{}:1:heron\n{}:1:kept 1", linked("a.env"), linked("a.rs"))),
+        call("4", "mcp__fs__read_file", serde_json::json!({ "file": "a.env" })),
+        result("4", "heron"),
+        call("5", "mcp__fs__read_multiple_files", serde_json::json!({ "paths": ["b.rs", "a.env"] })),
+        result("5", "heron"),
+        call("6", "mcp__fs__read", serde_json::json!({ "uri": format!("file://{}", linked("a.env")) })),
+        result("6", "heron"),
+        call("7", "mcp__fs__read_file", serde_json::json!({ "file": "b.rs", "lines": 3 })),
+        result("7", "kept 2"),
+        call("8", "Read", serde_json::json!({ "file_path": linked("b.rs") })),
+        result("8", "kept 3"),
+    ];
+    let path = root.join("t.jsonl");
+    std::fs::write(&path, lines.join("\n") + "\n").unwrap();
+    let story = story(&read(&path, &|_| false).unwrap()).join("\n");
+    assert!(!story.contains("heron"), "{story}");
+    for kept in ["kept 1", "kept 2", "kept 3"] {
+        assert!(story.contains(kept), "{kept}: {story}");
+    }
+}
+
+#[test]
 fn a_conversation_round_trips_through_json() {
     let conversation = read_fixture("interactive_mcp_bang_mention.jsonl").conversation;
     let row = serde_json::to_string(&conversation).unwrap();
