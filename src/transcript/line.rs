@@ -20,6 +20,7 @@ use crate::json_scan;
 use crate::plan;
 use crate::question::{self, Question};
 use crate::raw_json::{Block, blocks, flag, string};
+use crate::shell;
 
 const OUTPUT_BYTES_MAX: usize = 12 << 10;
 /// A subagent's report is all that is read of its work.
@@ -698,13 +699,54 @@ pub const OWN_TOOLS: [&str; 9] = [
 /// How the guard's refusal of an action begins. The client records it as the result of the tool.
 pub const HELD: &str = "nugget holds this back once";
 
+/// Commands of nugget that tell nothing of what it knows.
+const SILENT: [&str; 8] = ["config", "doctor", "index", "init", "install", "spend", "status", "uninstall"];
+/// Parts of a command that print nothing, or what the model has typed.
+const QUIET: [&str; 15] = [
+    ":", "[", "cd", "done", "echo", "export", "fi", "popd", "printf", "pushd", "set", "sleep", "test",
+    "true", "}",
+];
+/// What may stand before a program.
+const BEFORE_PROGRAM: [&str; 17] = [
+    "!", "builtin", "command", "do", "elif", "else", "env", "exec", "if", "nice", "nohup", "sudo", "then",
+    "time", "timeout", "while", "{",
+];
+
+/// Whether a command line asks nugget: whether any part of it is told what nugget knows, or no part is another program.
+fn asks_nugget(command: &str) -> bool {
+    if !command.contains("nugget") {
+        return false;
+    }
+    let (mut is_nugget, mut has_others) = (false, false);
+    for (words, is_piped) in shell::parts(command) {
+        let is_before = |word: &&str| {
+            BEFORE_PROGRAM.contains(word)
+                || word.contains('=')
+                || word.starts_with(|c: char| c == '-' || c.is_ascii_digit())
+        };
+        let mut words = words.iter().map(String::as_str).skip_while(is_before);
+        match words.next().and_then(|program| program.rsplit('/').next()) {
+            Some("nugget") => {
+                is_nugget = true;
+                if words.find(|word| !word.starts_with('-')).is_some_and(|word| !SILENT.contains(&word)) {
+                    return true;
+                }
+            }
+            // Behind nugget a filter prints parts of its answer.
+            Some(program) => has_others |= !is_piped && !QUIET.contains(&program),
+            None => {}
+        }
+    }
+    is_nugget && !has_others
+}
+
 /// Whether a call asks nugget: one of its tools, whatever the server is called, or its command line.
 pub fn is_own_call(name: &str, command: Option<&str>) -> bool {
     let is_tool = name
         .strip_prefix("mcp__")
         .and_then(|name| name.rsplit_once("__"))
         .is_some_and(|(server, tool)| server.contains("nugget") && OWN_TOOLS.contains(&tool));
-    is_tool || command.is_some_and(|command| command.trim_start().starts_with("nugget "))
+    is_tool || command.is_some_and(asks_nugget)
 }
 
 /// As [`is_own_call`], where a tool may be named without its server, as by Codex.

@@ -36,7 +36,23 @@ pub(crate) fn pieces(command: &str) -> impl Iterator<Item = &str> {
 
 /// The words of a command, without its comments and here-documents.
 pub(crate) fn words(command: &str) -> Vec<Word> {
+    words_and_starts(command).0
+}
+
+/// The words of each part of a command that is a command of its own, and whether it reads what the one before prints.
+pub(crate) fn parts(command: &str) -> Vec<(Vec<String>, bool)> {
+    let (words, starts) = words_and_starts(command);
+    let mut words = words.into_iter().map(|word| word.text);
+    let ends: Vec<usize> = starts.iter().skip(1).map(|(at, _)| *at).collect();
+    let ends = ends.into_iter().chain([usize::MAX]);
+    let parts = starts.into_iter().zip(ends);
+    parts.map(|((at, is_piped), end)| (words.by_ref().take(end - at).collect(), is_piped)).collect()
+}
+
+/// The words, and with which of them a part begins, and whether behind a `|`.
+fn words_and_starts(command: &str) -> (Vec<Word>, Vec<(usize, bool)>) {
     let mut words = vec![];
+    let mut starts = vec![(0, false)];
     // `None` between two words.
     let mut word: Option<Word> = None;
     let mut within: Vec<Within> = Vec::new();
@@ -54,11 +70,13 @@ pub(crate) fn words(command: &str) -> Vec<Word> {
             }
             (Some(Within::Double), '$') if rest.starts_with('(') => {
                 words.extend(word.take());
+                start(&mut starts, words.len(), false);
                 within.push(Within::Brackets);
                 rest = &rest[1..];
             }
             (Some(Within::Double), '`') => {
                 words.extend(word.take());
+                start(&mut starts, words.len(), false);
                 within.push(Within::Backquotes);
             }
             (place, '\\') if place != Some(Within::Single) => {
@@ -95,12 +113,14 @@ pub(crate) fn words(command: &str) -> Vec<Word> {
             }
             (_, '\n') => {
                 words.extend(word.take());
+                start(&mut starts, words.len(), false);
                 for end in documents.drain(..) {
                     rest = after_document(rest, &end);
                 }
             }
             (place, '`' | '(' | ')') => {
                 words.extend(word.take());
+                start(&mut starts, words.len(), false);
                 match (place, c) {
                     (Some(Within::Backquotes), '`') | (Some(Within::Brackets), ')') => {
                         within.pop();
@@ -112,7 +132,17 @@ pub(crate) fn words(command: &str) -> Vec<Word> {
                 word = (c != '(' && rest.starts_with('/'))
                     .then(|| Word { text: "$".to_owned(), ..Word::default() });
             }
-            (_, c) if c.is_whitespace() || ">|;&".contains(c) => words.extend(word.take()),
+            (_, ';' | '|' | '&') => {
+                words.extend(word.take());
+                let before = command[..command.len() - text.len()].chars().next_back();
+                match (before, c, rest.chars().next()) {
+                    // A redirection: `2>&1`, `&>out`, `>|out`.
+                    (Some('>'), _, _) | (_, '&', Some('>')) => {}
+                    (Some('|'), '|', _) | (_, '|', Some('|')) => start(&mut starts, words.len(), false),
+                    _ => start(&mut starts, words.len(), c == '|'),
+                }
+            }
+            (_, c) if c.is_whitespace() || c == '>' => words.extend(word.take()),
             (_, c) => {
                 let word = word.get_or_insert_default();
                 word.is_glob |= matches!(c, '*' | '?' | '[');
@@ -121,7 +151,15 @@ pub(crate) fn words(command: &str) -> Vec<Word> {
         }
     }
     words.extend(word);
-    words
+    (words, starts)
+}
+
+/// Takes note that a part begins with the next word.
+fn start(starts: &mut Vec<(usize, bool)>, at: usize, is_piped: bool) {
+    match starts.last_mut() {
+        Some(last) if last.0 == at => last.1 |= is_piped,
+        _ => starts.push((at, is_piped)),
+    }
 }
 
 /// The line that ends a here-document, and the rest of the command. `text` begins behind `<<`.
@@ -198,6 +236,23 @@ mod tests {
         }
         let globs: Vec<bool> = words("a* '*' \\* b[c] \"*\"?").iter().map(|word| word.is_glob).collect();
         assert_eq!(globs, [true, false, false, true, true]);
+    }
+
+    #[test]
+    fn a_command_has_parts() {
+        for (command, expected) in [
+            ("a b; c | d && e", &[("a b", false), ("c", false), ("d", true), ("e", false)][..]),
+            ("a 2>&1 |\n b || c &>d & e", &[("a 2 1", false), ("b", true), ("c d", false), ("e", false)]),
+            ("(a; b) |& c", &[("a", false), ("b", false), ("c", true)]),
+            ("a \"b $(c `d`)\" e", &[("a b ", false), ("c", false), ("d", false), ("e", false)]),
+            ("a 'b; c' > d;", &[("a b; c d", false), ("", false)]),
+        ] {
+            let found: Vec<(String, bool)> =
+                parts(command).into_iter().map(|(words, is_piped)| (words.join(" "), is_piped)).collect();
+            let expected: Vec<(String, bool)> =
+                expected.iter().map(|(words, is_piped)| ((*words).to_owned(), *is_piped)).collect();
+            assert_eq!(found, expected, "{command}");
+        }
     }
 
     #[test]

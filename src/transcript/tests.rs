@@ -320,6 +320,39 @@ fn half_a_character_costs_no_text() {
     );
 }
 
+#[test]
+fn a_command_line_is_nuggets_own_if_it_is_told_what_nugget_knows() {
+    let own = [
+        "nugget status",
+        "nugget status 2>&1 | tail -5",
+        "cd x && nugget ask \"why is the pool slow?\"",
+        "(cd x; /usr/bin/nugget show a-b) > out.txt 2>/dev/null",
+        "NUGGET_LOG=info nugget --brain b ask why",
+        "cargo build; nugget ask why",
+        "if true; then nugget ask why; fi",
+        "timeout 5 nugget list",
+        "echo \"it is $(nugget ask why)\"",
+        "cat question.txt | nugget ask -",
+        "nugget",
+    ];
+    let others = [
+        "nugget status; cargo test 2>&1|tail",
+        "nugget index && cargo test",
+        "cargo test nugget",
+        "cargo run -p nugget",
+        "grep -rn nugget src",
+        "git commit -m 'nugget ask is quick'",
+        "nuggets ask",
+        "echo nugget ask",
+        "",
+    ];
+    let wrong = |commands: &[&str], is_own: bool| -> Vec<String> {
+        let wrong = commands.iter().filter(|command| crate::is_own_call("Bash", Some(command)) != is_own);
+        wrong.map(|command| (*command).to_owned()).collect()
+    };
+    assert_eq!((wrong(&own, true), wrong(&others, false)), (Vec::new(), Vec::new()));
+}
+
 /// A call that asks the person about a cache and about its limits, and its result line.
 fn asked(text: &str, failed: bool, result: serde_json::Value) -> String {
     let call = serde_json::json!({
