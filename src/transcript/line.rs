@@ -217,16 +217,24 @@ impl LineReader {
             for block in results {
                 self.read_result(line, block, &mut read);
             }
+            for beside in blocks.iter().filter_map(|block| string(block.text)) {
+                read.events.extend(self.read_said(line, uuid, &beside).events);
+            }
             return read;
-        }
-        if flag(line.is_compact_summary) || flag(line.repeats_compact_summary) {
-            return LineContent::empty(skipped("user/compact_summary"));
         }
         let mut text = content.and_then(json_scan::text).unwrap_or_default();
         for block in &blocks {
             if let Some(more) = string(block.text) {
                 text = if text.is_empty() { more.into_owned() } else { format!("{text}\n\n{more}") };
             }
+        }
+        self.read_said(line, uuid, &text)
+    }
+
+    /// Reads the text of a `user` line: what a person typed, or what the client wrote in its place.
+    fn read_said(&mut self, line: &Line<'_>, uuid: &str, text: &str) -> LineContent {
+        if flag(line.is_compact_summary) || flag(line.repeats_compact_summary) {
+            return LineContent::empty(skipped("user/compact_summary"));
         }
         let start = text.trim_start();
         if let Some(command) = typed_command(start) {
@@ -266,7 +274,7 @@ impl LineReader {
         if let Some(kind) = kind_unless_human(line, start) {
             return LineContent::empty(skipped(kind));
         }
-        human_content(&text)
+        human_content(text)
     }
 
     /// Reads what a subagent or a command in the background reported. The client may write it twice: when it arrives

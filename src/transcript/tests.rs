@@ -321,6 +321,34 @@ fn half_a_character_costs_no_text() {
 }
 
 #[test]
+fn words_beside_a_tools_result_are_the_persons() {
+    let line = |uuid: &str, texts: &[&str], origin: &str| {
+        let result = serde_json::json!({ "type": "tool_result", "tool_use_id": "t", "content": "a\nb" });
+        let texts = texts.iter().map(|text| serde_json::json!({ "type": "text", "text": text }));
+        let content: Vec<_> = std::iter::once(result).chain(texts).collect();
+        serde_json::json!({
+            "type": "user", "uuid": uuid, "origin": { "kind": origin }, "message": { "content": content },
+        })
+        .to_string()
+    };
+    let lines = [
+        line("a", &["<system-reminder>be kind</system-reminder>", "never run ls again"], "human"),
+        line("b", &["<system-reminder>be kind</system-reminder>"], "human"),
+        line(
+            "c",
+            &["<system-reminder>x</system-reminder>", "[Request interrupted by user for tool use]"],
+            "human",
+        ),
+        line("d", &["the task has ended"], "task-notification"),
+    ];
+    let reading = read_text(&(lines.join("\n") + "\n"));
+    assert_eq!(
+        story(&reading),
+        ["ok: a\\nb", "human: never run ls again", "ok: a\\nb", "ok: a\\nb", "ok: a\\nb"]
+    );
+}
+
+#[test]
 fn a_command_line_is_nuggets_own_if_it_is_told_what_nugget_knows() {
     let own = [
         "nugget status",
