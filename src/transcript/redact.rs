@@ -4,6 +4,7 @@
 //! broken lines joined. Words in base64 and in hexadecimal digits are decoded and searched too.
 
 use std::borrow::Cow;
+use std::cell::LazyCell;
 use std::ops::Range;
 
 mod conditions;
@@ -61,6 +62,7 @@ fn find_secrets(text: &str, depth: usize) -> Vec<Finding> {
     if let Some(joined) = View::joined_lines(base) {
         let mut here = RULES.find(&joined.bytes);
         find_encoded(&joined.bytes, depth, &mut here);
+        let continuations = LazyCell::new(|| Continuations::new(&joined));
         for one in here {
             let origin = |range: &Range<usize>| {
                 let origin = joined.origin(range);
@@ -68,7 +70,7 @@ fn find_secrets(text: &str, depth: usize) -> Vec<Finding> {
             };
             let Range { start, end } = origin(&one.range);
             let is_known = found.iter().any(|known| known.range.start < end && start < known.range.end);
-            if let Some(range) = within_one_secret(&joined, &one, is_known) {
+            if let Some(range) = continuations.within_one_secret(&one, is_known) {
                 found.push(Finding { range: origin(&range), ..one });
             }
         }
@@ -76,27 +78,49 @@ fn find_secrets(text: &str, depth: usize) -> Vec<Finding> {
     found
 }
 
-/// The part of a finding across the end of a line that is one secret, without the next word.
-fn within_one_secret(joined: &View, found: &Finding, is_known: bool) -> Option<Range<usize>> {
-    let Range { start, end } = found.range;
-    let crossed: Vec<(usize, bool)> =
-        joined.joins.iter().copied().filter(|(join, _)| start < *join && *join < end).collect();
-    let is_certain = RULES.rules[found.rule].is_certain;
-    let (&(first, _), _) = crossed.split_first()?;
-    if !is_certain && !looks_random(&joined.bytes[start..first]) {
-        return None;
-    }
-    // Each part must look like a part of a key, or be marked as a continuation.
-    let ends = crossed[1..].iter().map(|(join, _)| *join).chain([end]);
-    let mut secret_end = first;
-    for ((join, is_explicit), part_end) in crossed.iter().zip(ends) {
-        if *is_explicit || is_certain && !is_known || looks_random(&joined.bytes[*join..part_end]) {
-            secret_end = part_end;
-        } else {
-            break;
+/// Where secrets may end that go on behind the joins of lines.
+struct Continuations<'a> {
+    joined: &'a View,
+    /// For each join, the first one from there on whose part does not continue a secret.
+    stops: Vec<usize>,
+}
+
+impl<'a> Continuations<'a> {
+    fn new(joined: &'a View) -> Self {
+        let joins = &joined.joins;
+        let mut stops: Vec<usize> = (0..joins.len()).collect();
+        for at in (0..joins.len().saturating_sub(1)).rev() {
+            if continues(joined, at, joins[at + 1].0) {
+                stops[at] = stops[at + 1];
+            }
         }
+        Self { joined, stops }
     }
-    (secret_end > first).then_some(start..secret_end)
+
+    /// The part of a finding across the end of a line that is one secret, without the next word.
+    fn within_one_secret(&self, found: &Finding, is_known: bool) -> Option<Range<usize>> {
+        let (joined, Range { start, end }) = (self.joined, found.range.clone());
+        let first = joined.joins.partition_point(|(join, _)| *join <= start);
+        let last = joined.joins.partition_point(|(join, _)| *join < end).checked_sub(1)?;
+        let (first_join, _) = *joined.joins.get(first).filter(|_| first <= last)?;
+        let is_certain = RULES.rules[found.rule].is_certain;
+        if !is_certain && !looks_random(&joined.bytes[start..first_join]) {
+            return None;
+        }
+        if is_certain && !is_known {
+            return Some(start..end);
+        }
+        let stop = self.stops[first].min(last);
+        let is_whole = stop == last && continues(joined, last, end);
+        let secret_end = if is_whole { end } else { joined.joins[stop].0 };
+        (secret_end > first_join).then_some(start..secret_end)
+    }
+}
+
+/// Whether the part from a join to `end` looks like a part of a key, or is marked as a continuation.
+fn continues(joined: &View, at: usize, end: usize) -> bool {
+    let (join, is_explicit) = joined.joins[at];
+    is_explicit || looks_random(&joined.bytes[join..end])
 }
 
 /// Finds words that contain a secret in base64 or in hexadecimal digits.
@@ -286,6 +310,27 @@ mod tests {
     }
 
     #[test]
+    fn many_secrets_one_below_the_other_are_read_once() {
+        // Each line may go on in all that follow: rated from each of them, these would be millions of parts.
+        let keys: String =
+            (0..5_000).map(|at| format!("ghp_aB3dE5fG7hJ9kL2mN4pQ6rS8tU1v{at:05}\n")).collect();
+        let clean = redact(&keys).into_owned();
+        assert!(clean.starts_with("[redacted: GitHub token]") && !clean.contains("aB3dE"), "{:.200}", clean);
+    }
+
+    #[test]
+    fn a_key_on_several_lines_is_removed_to_its_end() {
+        let parts = [
+            "ghp_aB3dE5fG7hJ9kL2mN4pQ",
+            "6rS8tU1vW3xY5zA7bC9d",
+            "E1fG3hJ5kL7mN9pQ2rS4",
+            "tU6vW8xY1zA3bC5dE7fG",
+        ];
+        let clean = redact(&format!("{}\nother words", parts.join("\n"))).into_owned();
+        assert_eq!(clean, "[redacted: GitHub token]\nother words");
+    }
+
+    #[test]
     fn a_password_is_found_in_the_words_of_many_languages() {
         let password = format!("Xk29!mQz8{}", "#Lp");
         for text in [
@@ -371,6 +416,17 @@ mod tests {
     #[test]
     fn ordinary_code_stays_as_it_is() {
         for text in [
+            "the token is required, the API key is read from the environment, the secret is in /etc/shop/key1",
+            "the token is ANTHROPIC_API_KEY_FILE_V2, the API key is application_key_2_of_the_shop",
+            "<password>required</password> <password>${env.DB_PASSWORD}</password> <token>identifier_2</token>",
+            "- name: password\n  value: string\n- name: token\n  value: ${{ secrets.TOKEN_1 }}",
+            "<input name=\"password\" value=\"\"> <option key=\"token\" value=\"bearer\">",
+            "auth=(\"user\", \"password\") auth=(user, pass1) auth=(\"ann\", os.environ[\"PASS1\"])",
+            "htpasswd -b .htpasswd $USER1 $PASS1 | echo \"$PASS1\" | sudo -S true",
+            "uses: actions/checkout4@v4 and git@host:ann/repo2@//x, a/b1@//c",
+            "variable \"db_password\" {\n  type = string\n  sensitive = true\n}\nvariable \"a\" {\n  default = \"b-1-c-2-d\"\n}",
+            "variable \"token_type\" { default = \"bearer\" }",
+            "the password is: at least 8 characters, das Passwort lautet anders",
             "pass: the tests pass, first_pass: all 12 tests, pass = true",
             "PASS: 12, FAIL: 0\nPASS: gcc.dg/array-quals-1.c scan-assembler\n--- PASS: TestServer2 (0.00s)",
             "--- PASS: TestAbc1Def2Ghi (0.01s)\nPASS\nPASS = 12/15",

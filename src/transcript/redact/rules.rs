@@ -99,6 +99,8 @@ impl Rules {
     fn search(&self, number: usize, text: &[u8], window: Range<usize>, found: &mut Vec<Finding>) {
         let rule = &self.rules[number];
         let Some(regex) = rule.regex() else { return };
+        // The rest of a word, which may be the whole text, is read once for all that is found in it.
+        let mut rest_of_word = 0..0;
         let mut at = window.start;
         while at <= window.end {
             let Some(captures) = regex.captures_at(&text[..window.end], at) else { return };
@@ -133,11 +135,16 @@ impl Rules {
             if is_secret && !self.is_in_placeholder(text, whole.start()) {
                 let mut range = secret;
                 // If a rule matches only the beginning of a word, the rest of the word belongs to the secret.
-                let continues = |byte: &u8| match whole.end() == window.end && window.end < text.len() {
+                let is_cut = whole.end() == window.end && window.end < text.len();
+                let continues = |byte: &u8| match is_cut {
                     true => byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'+' | b'/' | b'='),
                     false => byte.is_ascii_alphanumeric() || *byte == b'_',
                 };
-                range.end += text[range.end..].iter().take_while(|byte| continues(byte)).count();
+                if !rest_of_word.contains(&range.end) || is_cut {
+                    let length = text[range.end..].iter().take_while(|byte| continues(byte)).count();
+                    rest_of_word = range.end..range.end + length;
+                }
+                range.end = rest_of_word.end;
                 found.push(Finding { range, rule: number });
             }
         }
