@@ -14,7 +14,7 @@ pub trait CountTokens: Send + Sync {
 
 /// Removes what a reader cannot see but a model reads: control characters, bidirectional overrides,
 /// zero-width characters, Unicode tags and HTML comments, which in code are text. Line feeds and tabs stay, and so do
-/// joiners that are spelling; CRLF becomes LF.
+/// joiners that are spelling; CRLF becomes LF, and so does CR.
 ///
 /// Applied to knowledge when it is stored and when it is shown: hidden text is a way to plant instructions in a stored
 /// memory.
@@ -58,7 +58,7 @@ pub fn is_hidden(c: char) -> bool {
     }
 }
 
-/// The characters of a text that are not hidden. A joiner between two of them stays where it is spelling: in scripts whose
+/// The characters of a text that are not hidden; a carriage return alone is a line feed. A joiner between two of them stays where it is spelling: in scripts whose
 /// letters join, as Arabic and those of India, and within an emoji.
 pub fn visible(text: &str) -> impl Iterator<Item = char> {
     // Latin, Greek, Cyrillic and Hebrew letters, and so all keys and tokens, come before.
@@ -67,6 +67,8 @@ pub fn visible(text: &str) -> impl Iterator<Item = char> {
     std::iter::from_fn(move || {
         loop {
             let c = chars.next()?;
+            let ends_line = c == '\r' && !matches!(chars.peek(), None | Some('\r' | '\n'));
+            let c = if ends_line { '\n' } else { c };
             let is_spelling =
                 matches!(c, '\u{200c}' | '\u{200d}') && joins(before) && joins(chars.peek().copied());
             if is_spelling || !is_hidden(c) {

@@ -27,16 +27,16 @@ pub fn clean(text: &str) -> String {
 pub fn without_marked(text: &str) -> String {
     let mut text = without_hidden(text);
     // Most texts have neither, and telling that is quicker than a search in lower case.
-    if has_tag(&text, "<system-reminder>") {
+    if has_tag(&text, "<system-reminder") {
         text = Cow::Owned(without_element(&text, "system-reminder", Unclosed::Keep));
     }
-    if has_tag(&text, "<private>") {
+    if has_tag(&text, "<private") {
         text = Cow::Owned(without_element(&text, "private", Unclosed::Drop));
     }
     after_private(&text).trim().to_owned()
 }
 
-/// Whether a tag is in a text, in upper or lower case.
+/// Whether a tag begins in a text, in upper or lower case.
 fn has_tag(text: &str, tag: &str) -> bool {
     let (text, tag) = (text.as_bytes(), tag.as_bytes());
     memchr_iter(b'<', text)
@@ -46,17 +46,19 @@ fn has_tag(text: &str, tag: &str) -> bool {
 /// The text after a `</private>` whose element was opened in an earlier message, or not at all: what is
 /// before it may be what somebody meant to hide.
 fn after_private(text: &str) -> &str {
-    const END: &str = "</private>";
-    if !has_tag(text, END) {
-        return text;
+    if has_tag(text, "</private") {
+        &text[private_elements(text).unopened.unwrap_or_default()..]
+    } else {
+        text
     }
-    let end = text.to_ascii_lowercase().rfind(END);
-    end.map_or(text, |at| &text[at + END.len()..])
 }
 
-/// Where the first `<private>` element begins that is not closed.
-fn unclosed_private(text: &str) -> Option<usize> {
-    if has_tag(text, "<private>") { elements(text, "private").1 } else { None }
+fn private_elements(text: &str) -> Elements {
+    if has_tag(text, "<private") || has_tag(text, "</private") {
+        elements(text, "private")
+    } else {
+        Elements::default()
+    }
 }
 
 /// Cleans a text and shortens it to about `bytes_max` bytes: the first two thirds and the last third.
@@ -67,9 +69,12 @@ pub fn clean_and_cut(text: &str, bytes_max: usize) -> String {
     let (head, tail) = shares(bytes_max);
     let head_raw = &text[..text.floor_char_boundary(head + MARGIN_BYTES)];
     let tail_start = text.ceil_char_boundary(text.len() - tail - MARGIN_BYTES);
+    let private = private_elements(&without_hidden(text));
+    if private.unopened.is_some() {
+        return head_and_tail(&clean(text), bytes_max);
+    }
     // What a person marked as private in the part that is left out may go on to the end.
-    let is_tail_private = unclosed_private(&without_hidden(text))
-        .is_some_and(|at| at < without_hidden(&text[..tail_start]).len());
+    let is_tail_private = private.unclosed.is_some_and(|at| at < without_hidden(&text[..tail_start]).len());
     let tail_raw = if is_tail_private { "" } else { &text[tail_start..] };
     // An element that begins in the head may end in the part that is left out, so an unclosed one is
     // removed to the end of the head.
@@ -120,9 +125,9 @@ pub(crate) enum Unclosed {
 
 /// Removes every `<name>…</name>`, also nested ones, in upper or lower case.
 pub(crate) fn without_element(text: &str, name: &str, unclosed: Unclosed) -> String {
-    let (mut removed, first_unclosed) = elements(text, name);
+    let Elements { closed: mut removed, unclosed: first, .. } = elements(text, name);
     // More were opened than closed: everything that any of them may contain.
-    if let Some(start) = first_unclosed.filter(|_| unclosed == Unclosed::Drop) {
+    if let Some(start) = first.filter(|_| unclosed == Unclosed::Drop) {
         removed.retain(|range| range.start < start);
         removed.push(start..text.len());
     }
@@ -136,24 +141,42 @@ pub(crate) fn without_element(text: &str, name: &str, unclosed: Unclosed) -> Str
     kept
 }
 
-/// The outermost elements of a name that are closed, and where the first one begins that is not.
-fn elements(text: &str, name: &str) -> (Vec<Range<usize>>, Option<usize>) {
-    let (open, close) = (format!("<{name}>"), format!("</{name}>"));
+/// The elements of one name in a text.
+#[derive(Default)]
+struct Elements {
+    /// The outermost ones that are closed.
+    closed: Vec<Range<usize>>,
+    /// Where the first one begins that is not closed.
+    unclosed: Option<usize>,
+    /// The end of the last tag that closes none.
+    unopened: Option<usize>,
+}
+
+fn elements(text: &str, name: &str) -> Elements {
+    let (open, close) = (format!("<{name}"), format!("</{name}"));
     let lower = text.to_ascii_lowercase();
-    let (mut opened, mut closed) = (Vec::new(), Vec::<Range<usize>>::new());
+    let (mut opened, mut found) = (Vec::new(), Elements::default());
     for at in memchr_iter(b'<', lower.as_bytes()) {
-        if lower[at..].starts_with(&open) {
+        let tag_end = |tag: &str| {
+            let rest = lower[at..].strip_prefix(tag)?.trim_ascii_start().strip_prefix('>')?;
+            Some(lower.len() - rest.len())
+        };
+        if tag_end(&open).is_some() {
             opened.push(at);
-        } else if lower[at..].starts_with(&close)
-            && let Some(start) = opened.pop()
-        {
-            while closed.last().is_some_and(|inner| inner.start > start) {
-                closed.pop();
+        } else if let Some(end) = tag_end(&close) {
+            match opened.pop() {
+                Some(start) => {
+                    while found.closed.last().is_some_and(|inner| inner.start > start) {
+                        found.closed.pop();
+                    }
+                    found.closed.push(start..end);
+                }
+                None => found.unopened = Some(end),
             }
-            closed.push(start..at + close.len());
         }
     }
-    (closed, opened.first().copied())
+    found.unclosed = opened.first().copied();
+    found
 }
 
 /// Removes terminal escapes and invisible characters. Runs before redaction: a zero-width space in a key
@@ -185,6 +208,9 @@ mod tests {
         check("opened before</private> seen", "seen");
         check("a <private>b</private> c</private> d", "d");
         check("a <private>b <private>c</private> never closed", "a");
+        check("a <private >b</private\n>c", "a c");
+        check("a <private > never closed", "a");
+        check("a <privateer>b</privateer>", "a <privateer>b</privateer>");
         check("about the <system-reminder> tag", "about the <system-reminder> tag");
         check("do it<system-reminder>\ninjected\n</system-reminder>", "do it");
     }
@@ -214,6 +240,7 @@ mod tests {
     #[test]
     fn colours_and_hidden_characters_are_removed() {
         assert_eq!(clean("\u{1b}[31;1merror\u{1b}[0m: no\u{200b}pe"), "error: nope");
+        assert_eq!(clean("10 %\r20 %\r\nthree\r\r\nfour\r"), "10 %\n20 %\nthree\nfour");
     }
 
     #[test]
@@ -238,6 +265,10 @@ mod tests {
             let kept = kept(middle, end);
             assert!(kept.starts_with("begin") && !kept.contains("diary"), "{middle}");
             assert!(!kept.ends_with("y"), "{middle}");
+        }
+        for middle in ["</private>", "</private>a<private>b</private>", "<private>a</private></PRIVATE >"] {
+            let kept = kept(middle, "the end");
+            assert!(!kept.contains("begin") && kept.ends_with("the end"), "{middle}");
         }
         for (middle, end) in [
             ("<private>a</private>", "the end"),
