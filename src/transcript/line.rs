@@ -63,6 +63,8 @@ pub(crate) struct LineReader {
     plans: HashMap<String, String>,
     /// Ids of calls of subagents.
     agent_calls: HashSet<String>,
+    /// Ids of calls of other servers' tools.
+    server_calls: HashSet<String>,
     /// Hashes of the notifications that were read.
     notifications: HashSet<u64>,
 }
@@ -341,8 +343,11 @@ impl LineReader {
         {
             return;
         }
-        // A refusal contains what the person said instead: the most informative words of a session.
-        if let Some(words) = refusal_words(&text).filter(|_| failed) {
+        // A refusal contains what the person said instead: the most informative words of a session. Of a server's tool the
+        // client records an error in the same form, and it may say anything.
+        if let Some(words) =
+            refusal_words(&text).filter(|_| failed && !self.server_calls.contains(id.as_ref()))
+        {
             read.events.push(EventKind::Human { text: clean::clean(words) });
             return;
         }
@@ -489,6 +494,9 @@ impl LineReader {
         }
         if matches!(name.as_ref(), "Task" | "Agent") {
             self.agent_calls.insert(id.clone().into_owned());
+        }
+        if name.starts_with("mcp__") {
+            self.server_calls.insert(id.clone().into_owned());
         }
         let subject = ["pattern", "query", "url", "description", "prompt", "skill", "subject"];
         let mut input = ToolInput {
