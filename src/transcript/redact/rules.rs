@@ -17,6 +17,8 @@ use super::entropy::{entropy, is_mixed, is_placeholder};
 /// continues beyond that is still removed completely.
 const BEFORE_BYTES: usize = 160;
 const BEHIND_BYTES: usize = 2_500;
+/// How much is read of the name that a match begins in.
+const NAME_BYTES_MAX: usize = 256;
 const EXPRESSION_BYTES_MAX: usize = 64 << 20;
 /// The cache of an expression, on each thread: the default of 2 MB, times 260 expressions and a handful of
 /// threads, is more memory than the rest of a worker uses.
@@ -111,7 +113,8 @@ impl Rules {
             at = at.min(secret.end.max(whole.start() + 1));
             let name =
                 text[..whole.start()].iter().rev().take(50).take_while(|byte| is_name_byte(**byte)).count();
-            let key_end = text[whole.start()..].iter().take_while(|byte| is_name_byte(**byte)).count();
+            let rest = text[whole.start()..].iter().take(NAME_BYTES_MAX);
+            let key_end = rest.take_while(|byte| is_name_byte(**byte)).count();
             let key = &text[whole.start() - name..whole.start() + key_end];
             let matched =
                 Match { secret: &text[secret.clone()], whole: &text[whole.start() - name..whole.end()], key };
