@@ -294,6 +294,16 @@ fn a_fact_is_remembered_recalled_and_forgotten() {
     sandbox.ok(["forget", "Staging host"]);
     fails(&sandbox, 3, &["forget", "staging host"]);
     fails(&sandbox, 3, &["recall", "staging host"]);
+    for (value, warning) in [
+        ("a\r\nb ", ""),
+        (
+            "'<!-- begin --> x'",
+            "warning: comments and hidden characters are not kept: the value is now ' x'\n",
+        ),
+    ] {
+        let output = sandbox.run(["remember", "code", value]);
+        assert_eq!(String::from_utf8(output.stderr).unwrap(), warning, "{value:?}");
+    }
 }
 
 #[test]

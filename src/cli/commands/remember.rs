@@ -8,7 +8,7 @@ use crate::error::{CliError, USAGE};
 use crate::note_change::{
     change, print_written, tags_without_secrets, value_without_secrets, without_secrets,
 };
-use crate::output::safe;
+use crate::output::{self, safe};
 
 const AFTER: &str = "\
 A fact is a short value under a key. It is a unit of your brain like a note:
@@ -45,14 +45,21 @@ impl RememberArgs {
             }
         }
         let key = without_secrets(&self.key, "key");
-        let value = value_without_secrets(&key, &self.value);
-        let new = NewNote { tags: tags_without_secrets(self.tags), ..NewNote::fact(key.clone(), value) };
+        let given = value_without_secrets(&key, &self.value).replace("\r\n", "\n");
+        let tags = tags_without_secrets(self.tags);
+        let new = NewNote { tags, ..NewNote::fact(key.clone(), given.clone()) };
         let message = format!("Remember {}", new.title);
         let ((done, value), written) = change(context, &message, |notebook, now| {
             let done = notebook.remember(new, now)?;
             let value = content(&notebook.find(done.id().as_str())?.unit).to_owned();
             Ok((done, value))
         })?;
+        if value != given.trim() {
+            output::note(&format!(
+                "warning: comments and hidden characters are not kept: the value is now {}",
+                safe(&value)
+            ));
+        }
         let shown = safe(&key);
         let (said, before) = match &done {
             Remembered::Added(_) => (format!("remembered: {shown}"), None),
