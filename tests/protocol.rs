@@ -140,8 +140,7 @@ fn invalid_requests() -> Vec<Case> {
         format!(r#"{{"params":{{"a":{parameter}}},"method":"ping","jsonrpc":"2.0","id":17}}"#)
     };
     let deep = |depth: usize| "[".repeat(depth) + &"]".repeat(depth);
-    for parameter in [deep(200), deep(100_000), "1e999".to_owned(), "9".repeat(400), r#""\ud800""#.to_owned()]
-    {
+    for parameter in [deep(200), deep(100_000), "1e999".to_owned(), "9".repeat(400)] {
         cases.push(refused(with(&parameter), json!(17), INVALID_REQUEST));
     }
     cases.push(refused("x".repeat(17 << 20), Value::Null, INVALID_REQUEST));

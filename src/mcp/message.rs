@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use knowledge::json::parse_lenient;
 use rmcp::RoleServer;
 use rmcp::model::{ClientRequest, ErrorCode, JsonRpcMessage};
 use rmcp::service::RxJsonRpcMessage;
@@ -44,7 +45,7 @@ pub fn parse(line: &[u8]) -> Vec<Result<Message, Refusal>> {
         return Vec::new();
     }
     let line = line.strip_prefix("\u{feff}".as_bytes()).unwrap_or(line);
-    match serde_json::from_slice(line) {
+    match parse_lenient(line, |line| serde_json::from_slice(line)) {
         Ok(Value::Array(batch)) if !batch.is_empty() => batch.into_iter().filter_map(read).collect(),
         Ok(message) => read(message).into_iter().collect(),
         Err(error) => vec![Err(unreadable(line, &error))],
@@ -118,4 +119,15 @@ fn is_answer(message: &Map<String, Value>) -> bool {
     message.contains_key("id")
         && message.contains_key("result") != error.is_some()
         && error.is_none_or(|error| error["code"].is_i64() && error["message"].is_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_question_that_ends_within_a_character_is_read() {
+        let line = br#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"x","arguments":{"a":"\ud83d"}}}"#;
+        assert!(matches!(parse(line).as_slice(), [Ok(_)]));
+    }
 }
