@@ -3,6 +3,9 @@
 //! Code, logs, diffs, tables, quotations and pasted documents are left out: a rule in them was not stated in
 //! this session.
 
+use std::borrow::Cow;
+
+use knowledge::markdown::without_emphasis;
 use knowledge::text::{self, stem};
 
 /// A sentence of a message.
@@ -59,14 +62,23 @@ pub fn split_sentences(message: &str, by_human: bool) -> Vec<Sentence> {
             continue;
         }
         quoting = QUOTES_NEXT.is_match(trimmed);
-        let text = BULLET.replace(line, "").replace("**", "").replace("__", "").replace(['’', '‘'], "'");
         let first = found.len();
-        found.extend(split_line(text.trim()));
+        found.extend(split_line(&plain_line(line)));
         if let Some(sentence) = found.get_mut(first) {
             sentence.is_list_item = BULLET.is_match(line);
         }
     }
     found
+}
+
+/// A line without its bullet, number or mark of a heading.
+pub(crate) fn without_bullet(line: &str) -> Cow<'_, str> {
+    BULLET.replace(line, "")
+}
+
+/// The same without emphasis.
+pub(crate) fn plain_line(line: &str) -> String {
+    without_emphasis(without_bullet(line).trim()).replace(['’', '‘'], "'")
 }
 
 /// Whether a message is short and has no code, log or quotation.
@@ -84,25 +96,32 @@ fn is_foreign_line(line: &str) -> bool {
 
 fn split_line(text: &str) -> Vec<Sentence> {
     let mut sentences = Vec::new();
-    let mut start = 0;
+    let mut rest = text;
+    while !rest.is_empty() {
+        let (sentence, after) = rest.split_at(sentence_end(rest));
+        sentences.extend(parse_sentence(sentence));
+        rest = after;
+    }
+    sentences
+}
+
+/// Where the first sentence of a line ends: not in code, and not at an abbreviation.
+pub(crate) fn sentence_end(text: &str) -> usize {
     let mut in_code = false;
-    let bytes = text.as_bytes();
     for (at, c) in text.char_indices() {
         match c {
             '`' => in_code = !in_code,
             '.' | '!' | '?' if !in_code => {
                 let end = at + 1;
-                let stops = bytes.get(end).is_none_or(u8::is_ascii_whitespace);
-                if stops && !ABBREVIATIONS.is_match(&text[start..end]) {
-                    sentences.extend(parse_sentence(&text[start..end]));
-                    start = end;
+                let stops = text[end..].starts_with(|c: char| c.is_ascii_whitespace());
+                if stops && !ABBREVIATIONS.is_match(&text[..end]) {
+                    return end;
                 }
             }
             _ => {}
         }
     }
-    sentences.extend(parse_sentence(&text[start..]));
-    sentences
+    text.len()
 }
 
 fn parse_sentence(text: &str) -> Option<Sentence> {
@@ -191,6 +210,26 @@ mod tests {
         check("2026-01-01 ERROR always retry\nit broke again today", &["it broke again today"]);
         check("The linter says \"never use var here please\" again.", &[]);
         check("let x = always_true();\n- keep this short one", &["keep this short one"]);
+    }
+
+    #[test]
+    fn only_emphasis_is_removed() {
+        let check = |message: &str, expected: &str| assert_eq!(texts(message), [expected]);
+        check("**Never** open __more than__ that.", "Never open more than that");
+        check("- **Never open more than that.**", "Never open more than that");
+        check("**Note:** (**never**) open “**more**” than *that*", "Note: (never) open “more” than that");
+        check("**Use `a` first**, then `b`", "Use `a` first, then `b`");
+        for kept in [
+            "never open more than 2**16 sockets",
+            "never open 2**16 sockets or 2**8 files",
+            "never name a folder __tests__ or __mocks__ here",
+            "never run `pytest tests/**/test_*.py` or `**kwargs**` here",
+            "never lint tests/**/a.py and src/**/b.py together",
+            "pass *args and **kwargs as they are, *always",
+            "take 2 * 3 * 4 as the size",
+        ] {
+            check(kept, kept);
+        }
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! What of a markdown text is code, and what of it a renderer hides, as CommonMark reads it.
 
+use std::borrow::Cow;
 use std::ops::Range;
 
 use pulldown_cmark::{Event, Options, Parser, Tag};
@@ -38,6 +39,63 @@ fn code_blocks(text: &str) -> Vec<Range<usize>> {
 /// As on a forge, where a cell of a table ends what is code in another one.
 fn events(text: &str) -> impl Iterator<Item = (Event<'_>, Range<usize>)> {
     Parser::new_ext(text, Options::ENABLE_TABLES).into_offset_iter()
+}
+
+/// A line without the marks around what is emphasised. Code stays as it is, and so does what only looks like a mark:
+/// `2**16`, `src/**/*.rs`, `__init__`.
+pub fn without_emphasis(line: &str) -> Cow<'_, str> {
+    without_marks(line, &['*', '_'], |event, span| {
+        let width = match event {
+            Event::Start(Tag::Strong) => 2,
+            Event::Start(Tag::Emphasis) => 1,
+            _ => return 0,
+        };
+        if is_emphasis(line, span, &line[span.start + width..span.end - width]) { width } else { 0 }
+    })
+}
+
+/// A line without the marks around code.
+pub fn without_code_marks(line: &str) -> Cow<'_, str> {
+    let width = |span: &Range<usize>| line[span.clone()].bytes().take_while(|&byte| byte == b'`').count();
+    without_marks(line, &['`'], |event, span| if matches!(event, Event::Code(_)) { width(span) } else { 0 })
+}
+
+/// A line without as many bytes at the start and at the end of each element as `width` says.
+fn without_marks<'t>(
+    line: &'t str,
+    marks: &[char],
+    width: impl Fn(&Event<'_>, &Range<usize>) -> usize,
+) -> Cow<'t, str> {
+    if !line.contains(marks) {
+        return Cow::Borrowed(line);
+    }
+    let ends = |(event, span): (Event<'_>, Range<usize>)| {
+        let width = width(&event, &span);
+        [span.start..span.start + width, span.end - width..span.end]
+    };
+    let mut marks: Vec<Range<usize>> = events(line).flat_map(ends).collect();
+    marks.sort_by_key(|mark| mark.start);
+    let mut plain = String::with_capacity(line.len());
+    let mut end = 0;
+    for mark in marks.into_iter().filter(|mark| !mark.is_empty()) {
+        plain.push_str(&line[end..mark.start]);
+        end = mark.end;
+    }
+    plain.push_str(&line[end..]);
+    Cow::Owned(plain)
+}
+
+/// Whether a person who writes these marks means emphasis: not within a word or a path, and not around one name.
+fn is_emphasis(line: &str, span: &Range<usize>, inside: &str) -> bool {
+    let is_of_path = |c: char| matches!(c, '/' | '\\');
+    // Other scripts emphasise within what has no spaces.
+    let joins = |c: char| c.is_ascii_alphanumeric() || is_of_path(c);
+    let is_name = line[span.start..].starts_with('_') && !inside.contains(char::is_whitespace);
+    !line[..span.start].ends_with(joins)
+        && !line[span.end..].starts_with(joins)
+        && !inside.starts_with(is_of_path)
+        && !inside.ends_with(is_of_path)
+        && !is_name
 }
 
 const OPEN: &str = "<!--";
@@ -133,6 +191,8 @@ mod tests {
         "]",
         "![",
         "*",
+        "**",
+        "_",
         "\\",
         "&lt;",
         "<?",
@@ -149,6 +209,13 @@ mod tests {
             let shown = without_comments(&text, Unclosed::Shown, |_| true);
             prop_assert_eq!(shown.replace("&lt;", "<"), text.replace("&lt;", "<"));
             let _ = without_comments(&text, Unclosed::Removed, |_| false);
+        }
+
+        #[test]
+        fn a_line_loses_only_marks(parts in vec(select(PARTS), 0..24)) {
+            let line = parts.concat().replace('\n', "");
+            let marks = |text: &str| text.replace(['*', '_'], "");
+            prop_assert_eq!(marks(&without_emphasis(&line)), marks(&line));
         }
 
         #[test]

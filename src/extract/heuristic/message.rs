@@ -99,11 +99,7 @@ impl<'a> Message<'a> {
 
     /// Its lines without bullets and emphasis.
     pub(super) fn plain_lines(&self) -> &[String] {
-        let plain = |line: &str| {
-            let line = line.trim().trim_start_matches(['-', '*', '•', '#', ' ']);
-            line.replace("**", "").replace("__", "").replace(['’', '‘'], "'")
-        };
-        self.plain_lines.get_or_init(|| self.text.lines().map(plain).collect())
+        self.plain_lines.get_or_init(|| self.text.lines().map(sentences::plain_line).collect())
     }
 }
 

@@ -1,13 +1,13 @@
 //! How a detected lesson is worded for its review. Nothing here decides whether it is proposed.
 
 use knowledge::UnitType;
+use knowledge::markdown::without_emphasis;
 use knowledge::text::canonical;
 
 use super::standalone::{explains_a_failure, informs, is_clear, refers_back, stands_alone, without_lead_in};
 use crate::sentences::regexes;
 
 regexes! {
-    EMPHASIS = r"\*{1,2}([^\s*](?:[^*]*[^\s*])?)\*{1,2}";
     // Announces a statement: "The load-bearing fix is subtle:", "Root cause:".
     ANNOUNCES = r"(?ix)^(?:
         [^`:]{0,60}\b(?:bug|issue|problem|cause|culprit|fix|finding|insight|lesson|reason|catch|gotcha|caveat|clear|good|subtle|interesting|article|reinforces|says|shows|confirms|explains)\b[^`:]{0,25}:\s+
@@ -43,7 +43,7 @@ const QUOTED_WORDS_MIN: usize = 5;
 
 /// A title without emphasis and without words that only announce it; a question with its answer becomes a statement.
 pub(super) fn title(statement: &str) -> String {
-    let text = without_emphasis(statement);
+    let text = without_emphasis(statement).into_owned();
     if let Some((question, answer)) = text.split_once("? ") {
         return answered(&format!("{question}?"), answer).unwrap_or(text);
     }
@@ -69,15 +69,6 @@ fn answered(question: &str, answer: &str) -> Option<String> {
     }
     let found = SHOULD.captures(question)?;
     Some(format!("{} {} should {}: {answer}", upper_first(&found["how"]), &found["what"], &found["rest"]))
-}
-
-/// A text without the asterisks of emphasis, but for those in code.
-fn without_emphasis(text: &str) -> String {
-    let part = |(at, part): (usize, &str)| match at % 2 {
-        0 => EMPHASIS.replace_all(part, "$1").into_owned(),
-        _ => part.to_owned(),
-    };
-    text.split('`').enumerate().map(part).collect::<Vec<_>>().join("`")
 }
 
 /// What a lesson with this title is, as far as its form says more than the detector knew.
