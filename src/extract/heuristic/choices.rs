@@ -4,6 +4,7 @@
 //! person answered in a few words: "B, that keeps the door open".
 
 use knowledge::UnitType;
+use knowledge::markdown::without_emphasis;
 use knowledge::text::one_line;
 use transcript::{ChoiceOption, EventKind};
 
@@ -19,6 +20,13 @@ regexes! {
     OPTION = r"(?i)^\s*(?:[-*•]\s+|#{1,6}\s+)?(?:\*\*)?(?:option\s+|choice\s+)?(?P<label>[A-F1-6])(?:\*\*)?\s*(?:[.):]|[—–-]\s)\s*(?:\*\*)?\s*(?P<text>\S.*)$";
     REPLY = r"(?ix)^(?:(?:ok(?:ay)?|yes|yeah|yep|sure|great|perfect|i(?:'d|\ would|\ will|'ll)?\ (?:go\ with|go\ for|prefer|like|choose|pick|want|take|say)|let's\ (?:go\ with|go\ for|do|use|take)|go\ (?:with|for)|do|use|take|the|i\ think|definitely|probably)[\s,.:—-]+)*
         (?:option|choice|number|variant|approach|\#)?\s*(?P<label>[A-F1-6])(?P<rest>(?:\s*[,.:;!)—–-].*|\s+(?:is|it\ is|please|pls|sounds|looks|seems|works|for|because|since|but|and|then|with|makes|thanks|i\ think)\b.*)?)$";
+    // Another label behind the first. "A" may be an article: "B, a server less".
+    SEVERAL = r"(?x)^(?:\s*(?:[,&+/]|and\b|or\b)\s*(?:(?:and|or)\s+)?(?i:(?:option|choice|number|variant|approach|\#)\s*)?|[–-])
+        (?:[B-Fb-f1-6]\b|[Aa]\s*(?:$|[,&+/.!]|and\b|or\b))";
+    REFUSES = r"(?ix)^[\s).:]*(?:(?:it(?:'s)?|is|that(?:'s)?|looks|seems|sounds|works|would|will|does)(?:\s+\w+){0,2}
+        \s+(?:too|not|no|never|wrong|bad|worse|worst|overkill|out|\w+n't)|not|\w+n't)\b";
+    // Something else to take.
+    ORDERS = r"(?i)[.!;\n]\s*(?:please |then |just |first |instead |rather )*(?:let's )?(?:use|take|try|choose|pick|go (?:with|for))\b";
     ASKS = r"(?i)\?|\b(?:which (?:one|option|approach|do you)|prefer|your (?:call|preference|choice)|let me know|thoughts)\b";
     ANY_QUESTION = r"(?i)^(?:which (?:one |option |approach |of these )?(?:do|would|should|sounds|seems|is|makes)|what (?:do|would|should|did) (?:you|i|we)\b|what(?:'s| is) your\b|thoughts|any (?:thoughts|preference)|does (?:this|that)|do you|would you|want me|should (?:i|we)|shall|sound|ok)\b";
     REASON = r"(?i)\b(?:because|since|so that|as it|that (?:keeps|way|is|makes|avoids|lets|gives)|it(?:'s| is| keeps| makes| avoids)|but|though|and)\b";
@@ -201,15 +209,18 @@ fn answered(
 
 /// A choice in a short reply to a list of options.
 fn replied(offer: &str, reply: &str) -> Option<Choice> {
-    let reply = reply.trim();
+    let reply = &reply.trim().replace('’', "'");
     if reply.len() > REPLY_CHARS_MAX || reply.contains('?') {
         return None;
     }
     let found = REPLY.captures(reply.lines().next()?)?;
-    let label = found["label"].to_uppercase();
+    let label = found.name("label")?;
+    let more = &reply[label.end()..];
+    let label = label.as_str().to_uppercase();
     let rest = found.name("rest").map_or("", |rest| rest.as_str());
-    let several = rest.trim_start_matches([' ', ',', '&', '+']).trim_start_matches("and ");
-    if several.len() < rest.len() && several.starts_with(|c: char| c.is_ascii_digit()) {
+    let is_of_list = reply.lines().skip(1).any(|line| OPTION.is_match(line));
+    let goes_on = [&SEVERAL, &REFUSES].iter().any(|other| other.is_match(rest));
+    if is_of_list || goes_on || ORDERS.is_match(more) {
         return None;
     }
     let options = options_in(offer);
@@ -240,7 +251,8 @@ fn replied(offer: &str, reply: &str) -> Option<Choice> {
 fn options_in(offer: &str) -> Vec<(String, ChoiceOption)> {
     let mut options: Vec<(String, ChoiceOption)> = Vec::new();
     for line in offer.lines() {
-        let Some(found) = OPTION.captures(line) else { continue };
+        let line = without_emphasis(line);
+        let Some(found) = OPTION.captures(&line) else { continue };
         let label = found["label"].to_uppercase();
         let first = matches!(label.as_str(), "A" | "1");
         let follows = options.last().is_some_and(|(last, _)| {
@@ -251,12 +263,12 @@ fn options_in(offer: &str) -> Vec<(String, ChoiceOption)> {
         } else if !follows {
             continue;
         }
-        let text = found["text"].replace("**", "");
+        let text = &found["text"];
         let cut = [" — ", " – ", " - ", ": ", ". "]
             .iter()
             .filter_map(|end| text.find(end).map(|at| (at, end.len())))
             .min();
-        let (name, more) = cut.map_or((text.as_str(), ""), |(at, len)| (&text[..at], &text[at + len..]));
+        let (name, more) = cut.map_or((text, ""), |(at, len)| (&text[..at], &text[at + len..]));
         let option = ChoiceOption {
             label: name.trim_end_matches(['.', ',', ';']).trim().to_owned(),
             description: more.trim().to_owned(),
@@ -284,6 +296,51 @@ mod tests {
         for reply in ["A test fails", "what does B cost?", "C", "both"] {
             assert!(replied(offer, reply).is_none(), "{reply}");
         }
+    }
+
+    #[test]
+    fn a_refusal_several_options_and_tasks_are_no_choice() {
+        let offer = "There are three ways to store the jobs:\n\nA) SQLite table — no server.\n\
+            B) Redis stream — fast, another service.\nC) Kafka topic — for many readers.\n\n\
+            Where should jobs be stored?";
+        for reply in [
+            "a, b and c are all too slow. Use the file system.",
+            "A and B, please",
+            "A, B",
+            "a & b",
+            "B + option C, please",
+            "b, or c",
+            "A is too slow. Use the file system.",
+            "B won't work here",
+            "A) is not an option",
+            "A. Take the file system instead",
+        ] {
+            assert!(replied(offer, reply).is_none(), "{reply}");
+        }
+        for (reply, chosen) in [
+            ("A, a server is one thing more to run", "SQLite table"),
+            ("B, and log each job", "Redis stream"),
+            ("C, as we do not have another one", "Kafka topic"),
+            ("ok. Let's go with C", "Kafka topic"),
+            ("a, but make sure it is logged", "SQLite table"),
+            ("B is good. It is not too slow.", "Redis stream"),
+        ] {
+            assert_eq!(
+                replied(offer, reply).map(|choice| choice.chosen.label).as_deref(),
+                Some(chosen),
+                "{reply}"
+            );
+        }
+        let numbered = offer.replace("A)", "1.").replace("B)", "2.").replace("C)", "3.");
+        for reply in [
+            "1. first measure how slow Postgres is\n2. then tell me again what you would take",
+            "1. measure how slow Postgres is\n2. tell me again",
+            "1-3 are all too slow",
+            "1, 2",
+        ] {
+            assert!(replied(&numbered, reply).is_none(), "{reply}");
+        }
+        assert_eq!(replied(&numbered, "2, please").unwrap().chosen.label, "Redis stream");
     }
 
     #[test]
