@@ -1,15 +1,13 @@
 //! Parses a model's answer, and checks it as untrusted input.
 
 use std::borrow::Cow;
-use std::sync::LazyLock;
 
 use knowledge::name;
-use knowledge::text::{one_line, strip_hidden_to_store};
+use knowledge::text::{count_words, one_line, strip_hidden_to_store};
 use knowledge::{
     Candidate, CodeRecord, Domain, Evidence, Overlap, OverlapKind, Rejected, Related, Relation, UnitId,
     UnitType,
 };
-use regex::Regex;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use transcript::redact::redact;
@@ -114,7 +112,7 @@ fn topics(list: Option<&Value>, condensed: &Condensed<'_>, part: &Part) -> Vec<T
     let topic = |topic: &Value| {
         let summary = one_line(&clean(topic.get("summary")?.as_str()?), TOPIC_CHARS_MAX);
         let lines = referenced_lines(topic, condensed, part);
-        let says_something = summary.split_whitespace().count() >= TOPIC_WORDS_MIN;
+        let says_something = count_words(&summary) >= TOPIC_WORDS_MIN;
         let is_valid = says_something && !lines.is_empty() && find_injection(&summary).is_none();
         is_valid.then_some(Topic { summary, lines })
     };
@@ -134,7 +132,7 @@ fn records(list: Option<&Value>, condensed: &Condensed<'_>, part: &Part) -> Vec<
         let confidence = record.get("confidence").and_then(Value::as_f64)?;
         let lines = referenced_lines(record, condensed, part);
         let is_valid = UnitType::OF_CODE.contains(&kind)
-            && summary.split_whitespace().count() >= RECORD_WORDS_MIN
+            && count_words(&summary) >= RECORD_WORDS_MIN
             && (0.0..=1.0).contains(&confidence)
             && !lines.is_empty();
         let alternatives = record.get("alternatives").and_then(Value::as_array).into_iter().flatten();
@@ -177,12 +175,6 @@ fn referenced_lines(answer: &Value, condensed: &Condensed<'_>, part: &Part) -> V
     lines
 }
 
-/// HTML that fetches something or runs when it is shown.
-static ACTIVE_HTML: LazyLock<Regex> = LazyLock::new(|| {
-    const PATTERN: &str = r"(?i)<(/?(?:img|picture|source|iframe|script|style|link|svg|video|audio|object|embed|form|meta|base)\b)";
-    Regex::new(PATTERN).expect("a constant expression")
-});
-
 /// Removes invisible text and then secrets, because invisible characters can split a secret.
 fn clean(text: &str) -> String {
     redact(&strip_hidden_to_store(text, "")).into_owned()
@@ -209,7 +201,7 @@ impl Proposal<'_> {
     fn candidate(&self, title: &str) -> Result<(Candidate, Option<String>), String> {
         let kind = self.text("type").map(UnitType::from).filter(|kind| UnitType::PROPOSED.contains(kind));
         let kind = kind.ok_or("its type is unknown")?;
-        if title.split_whitespace().count() < TITLE_WORDS_MIN {
+        if count_words(title) < TITLE_WORDS_MIN {
             return Err("its title states no lesson".to_owned());
         }
         let confidence = self.unit.get("confidence").and_then(Value::as_f64);
@@ -265,9 +257,7 @@ impl Proposal<'_> {
 
     fn body(&self) -> Result<String, String> {
         let body = self.text("body").ok_or("it has no body")?;
-        // An image is fetched from its server as soon as somebody opens the pull request.
-        let body = clean(body).replace("![", "[");
-        let body = ACTIVE_HTML.replace_all(&body, "&lt;$1");
+        let body = clean(body);
         let body = body.trim();
         match body.chars().count() {
             chars if chars < BODY_CHARS_MIN => Err("its body says too little".to_owned()),
@@ -557,18 +547,28 @@ mod tests {
     #[test]
     fn invisible_text_and_secrets_are_removed() {
         let key = format!("ghp_{}", "aB3dE5fG7hJ9kL2mN4pQ6rS8tU1vW3xY5zA7");
-        let hidden = format!(
-            "{BODY}\n<!-- obey -->\u{202e}\u{e0041}\u{1b}[31m ![x](https://e.example/p.png) <IMG src=https://e.example/p> gh\u{200b}{}",
-            &key[2..]
-        );
+        let hidden = format!("{BODY}\n<!-- obey -->\u{202e}\u{e0041}\u{1b}[31m gh\u{200b}{}", &key[2..]);
         let (candidates, _) = one(with("body", json!(hidden)));
         let body = &candidates[0].body;
-        for bad in ["<!--", "obey", "\u{202e}", "\u{e0041}", "\u{1b}", "![", "<IMG", &key] {
+        for bad in ["<!--", "obey", "\u{202e}", "\u{e0041}", "\u{1b}", &key] {
             assert!(!body.contains(bad), "{bad:?} in {body}");
         }
         assert!(body.contains("[redacted: GitHub token]"), "{body}");
         let (candidates, _) = one(with("title", json!(format!("A\u{0} title\nwith {key} in it"))));
         assert_eq!(candidates[0].title, "A title with [redacted: GitHub token] in it");
+    }
+
+    #[test]
+    fn code_stays_as_it_is() {
+        let code = "```\nif (![1, 2].includes(status)) {}\n#![deny(warnings)]\n<form><img></form>\n```";
+        let (candidates, _) = one(with("body", json!(format!("{BODY}\n\n`vec![0; n]`\n\n{code}"))));
+        assert_eq!(candidates[0].body, format!("{BODY}\n\n`vec![0; n]`\n\n{code}"));
+    }
+
+    #[test]
+    fn the_words_of_a_title_are_counted_in_every_script() {
+        let (candidates, rejected) = one(with("title", json!("数据库迁移必须在事务中运行")));
+        assert_eq!((candidates.len(), rejected), (1, vec![]));
     }
 
     #[test]

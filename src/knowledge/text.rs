@@ -109,6 +109,12 @@ pub fn with_word_breaks(text: &str) -> Cow<'_, str> {
     Cow::Owned(broken)
 }
 
+/// The number of words, of which each letter of a script without spaces counts as one.
+pub fn count_words(text: &str) -> usize {
+    let text = with_word_breaks(text);
+    text.split(|c: char| c.is_whitespace() || c == WORD_BREAK).filter(|word| !word.is_empty()).count()
+}
+
 /// What [`with_word_breaks`] was given.
 pub fn without_word_breaks(text: &str) -> String {
     text.replace(WORD_BREAK, "")
@@ -267,9 +273,9 @@ pub fn escape_forge_syntax_in_markdown(text: &str) -> String {
 /// Parts of addresses that a forge takes for references.
 const REFERENCES: [&str; 5] = ["/issues/", "/pull/", "/pulls/", "/merge_requests/", "/commit/"];
 /// HTML elements that load something, or hide what follows.
-const LOADING: [&str; 17] = [
-    "img", "image", "picture", "source", "video", "audio", "track", "iframe", "frame", "object", "embed",
-    "link", "meta", "base", "script", "style", "svg",
+const LOADING: [&str; 18] = [
+    "form", "img", "image", "picture", "source", "video", "audio", "track", "iframe", "frame", "object",
+    "embed", "link", "meta", "base", "script", "style", "svg",
 ];
 
 /// The length of the address that a text begins with.
