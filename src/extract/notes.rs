@@ -7,6 +7,8 @@ use std::collections::HashSet;
 use knowledge::{Document, UnitType, markdown, text};
 use transcript::redact::redact;
 
+use crate::sentences::{sentence_end, without_bullet};
+
 /// A note up to this size, in bytes, is one section; a longer one is split at its headings.
 const NOTE_BYTES_MAX: usize = 6_000;
 /// A section up to this size, in bytes, is not split further.
@@ -143,7 +145,8 @@ pub fn split_note(
     let mut has_text = false;
     for (headings, body) in sections {
         let body = body.trim().to_owned();
-        let words = text::canonical(&body).split(' ').filter(|word| !word.is_empty()).count();
+        let words = text::canonical(&text::with_word_breaks(&body));
+        let words = words.split(' ').filter(|word| !word.is_empty()).count();
         let section = (!headings.is_empty()).then(|| numbered(headings.join(" > "), &mut paths));
         let shown = section.clone().unwrap_or_else(|| title.clone());
         if words < WORDS_MIN {
@@ -167,7 +170,7 @@ pub fn split_note(
             }
             _ => heading,
         };
-        let full = text::one_line(&strip_emphasis(&full), TITLE_CHARS_MAX);
+        let full = text::one_line(&full, TITLE_CHARS_MAX);
         let known = unit.as_ref().filter(|_| is_typed).map(|unit| unit.kind.clone());
         let known = known.filter(|kind| UnitType::KNOWN.contains(kind));
         found.push(NoteSection {
@@ -246,7 +249,11 @@ pub(crate) fn headings(body: &str) -> Vec<(usize, usize, String)> {
     for line in markdown::lines(body).filter(|line| !line.is_code) {
         let level = line.text.bytes().take_while(|&byte| byte == b'#').count();
         if (1..=6).contains(&level) && line.text[level..].starts_with([' ', '\t']) {
-            let title = strip_emphasis(line.text.trim().trim_matches('#'));
+            let heading = line.text[level..].trim();
+            // The closing marks stand apart from the text: not those of "C#".
+            let open = heading.trim_end_matches('#');
+            let heading = if open.is_empty() || open.ends_with([' ', '\t']) { open } else { heading };
+            let title = plain_line(heading);
             if !title.is_empty() {
                 found.push((line.start, level, title));
             }
@@ -255,17 +262,17 @@ pub(crate) fn headings(body: &str) -> Vec<(usize, usize, String)> {
     found
 }
 
-/// A line without the marks for emphasis and code.
-fn strip_emphasis(line: &str) -> String {
-    text::one_line(&line.replace(['*', '`'], ""), 200)
+/// A line without the marks of emphasis and code.
+fn plain_line(line: &str) -> String {
+    text::one_line(&markdown::without_code_marks(&markdown::without_emphasis(line)), 200)
 }
 
 fn first_sentence(body: &str) -> String {
-    let mut lines = body.lines().map(|line| line.trim().trim_start_matches(['-', '*', '>', '#', ' ']));
+    let mut lines = body.lines().map(|line| line.trim_start_matches(['>', ' ']));
     let line = lines.find(|line| line.chars().any(char::is_alphabetic) && !line.starts_with("```"));
-    let line = strip_emphasis(line.unwrap_or_default());
-    let end = line.find(". ").map_or(line.len(), |at| at + 1);
-    text::one_line(&line[..end], 200)
+    let line = without_bullet(line.unwrap_or_default());
+    let line = markdown::without_emphasis(&line);
+    plain_line(&line[..sentence_end(&line)])
 }
 
 /// Guesses the type from the words in the title and the body.
@@ -374,6 +381,41 @@ mod tests {
         let (sections, _) = split_note(&open, NoteKind::Instructions, "CLAUDE", Some("shop"));
         assert_eq!(sections.len(), 2, "what a renderer hides becomes visible");
         assert!(sections[0].body.starts_with("&lt;!-- Never"), "{}", sections[0].body);
+    }
+
+    #[test]
+    fn a_note_in_a_script_without_spaces_is_long_enough() {
+        let raw = "# 数据库\n\n数据库迁移必须在事务中运行，否则失败会留下半个模式，第二天没有人能够部署。\n\n## 以后\n\n待定\n";
+        let (sections, skipped) = split_note(raw, NoteKind::Instructions, "CLAUDE", None);
+        assert_eq!((sections.len(), skipped.len()), (1, 1), "{skipped:?}");
+    }
+
+    #[test]
+    fn a_title_and_a_description_keep_code_and_abbreviations() {
+        for (heading, title) in [
+            ("## Calling COM from C#", "Calling COM from C#"),
+            ("## Calling COM from C# ##", "Calling COM from C#"),
+            ("## Never use `SELECT *` ", "Never use SELECT *"),
+            ("## *Never* use **`2**16`** sockets", "Never use 2**16 sockets"),
+            ("## Never use ``a`b``", "Never use a`b"),
+        ] {
+            let raw = format!("# Shop\n\n{heading}\n\nIt costs a day each time somebody does.\n");
+            assert_eq!(titles(&raw, NoteKind::Instructions, None)[0].0, title);
+        }
+        for (body, description) in [
+            (
+                "Prefer short names, e.g. `id`, to long ones. They fit.",
+                "Prefer short names, e.g. id, to long ones.",
+            ),
+            (
+                "- Run `cargo clippy . --all-targets` first. Then push.",
+                "Run cargo clippy . --all-targets first.",
+            ),
+            ("**Never** ship on a Friday! Nobody is there.", "Never ship on a Friday!"),
+            ("One line without an end", "One line without an end"),
+        ] {
+            assert_eq!(first_sentence(body), description);
+        }
     }
 
     #[test]
