@@ -194,6 +194,12 @@ impl Statement {
         start > 0 && end > 0 && start + end < shorter
     }
 
+    /// Whether both are the same but for one word.
+    fn differs_in_a_word(&self, other: &Self) -> bool {
+        let differ = self.raw.iter().zip(&other.raw).filter(|(a, b)| a != b).count();
+        self.raw.len() == other.raw.len() && differ == 1
+    }
+
     /// How many words both begin with.
     fn common_start(&self, other: &Self) -> usize {
         self.raw.iter().zip(&other.raw).take_while(|(a, b)| a == b).count()
@@ -462,8 +468,9 @@ pub fn names_something_else(title: &str, text: &str, other_title: &str, other_te
         statement.subject.union(&words(text)).cloned().collect()
     };
     let shared = one.subject.intersection(&other.subject).count();
+    let shared_min = if one.differs_in_a_word(&other) { 1 } else { SHARED_WORDS_MIN };
     let is_one_word =
-        shared >= SHARED_WORDS_MIN && one.subject.len() == shared + 1 && other.subject.len() == shared + 1;
+        shared >= shared_min && one.subject.len() == shared + 1 && other.subject.len() == shared + 1;
     (is_one_word || one.likeness(&other) >= SAME_FORM_SHARE)
         && !one.subject.is_subset(&all(&other, other_text))
         && !other.subject.is_subset(&all(&one, text))
@@ -711,6 +718,35 @@ mod tests {
         ] {
             assert!(!reverses(title, text, old), "{title} | {old}");
         }
+    }
+
+    #[test]
+    fn titles_that_differ_in_one_word_name_two_things() {
+        let is_other = |one, other| {
+            assert_eq!(names_something_else(one, "", other, ""), names_something_else(other, "", one, ""));
+            names_something_else(one, "", other, "")
+        };
+        for (one, other) in [
+            ("never deploy on Fridays", "never deploy on Thursdays"),
+            ("Never deploy on Sundays", "never deploy on Saturdays."),
+            (
+                "Never deploy the shop on Fridays after lunch",
+                "Never deploy the shop on Thursdays after lunch",
+            ),
+            ("Use pnpm in webshop", "Use pnpm in backoffice"),
+        ] {
+            assert!(is_other(one, other), "{one} | {other}");
+        }
+        for (one, other) in [
+            ("never deploy on Fridays", "Never deploy on a Friday"),
+            ("never deploy on Fridays", "always deploy on Fridays"),
+            ("Use pnpm in webshop", "Bound the worker pool"),
+            ("Use pnpm in webshop", "In webshop use yarn"),
+        ] {
+            assert!(!is_other(one, other), "{one} | {other}");
+        }
+        let said = "Thursdays are as bad as Fridays.";
+        assert!(!names_something_else("never deploy on Fridays", said, "never deploy on Thursdays", said));
     }
 
     #[test]
