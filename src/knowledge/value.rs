@@ -8,13 +8,35 @@
 /// Case matters only for single letters, as in the flags `-v` and `-V`. Values are compared as text, not by meaning:
 /// the same duration in another unit ("30 s", "half a minute") counts as missing.
 pub fn missing_value<'a>(lesson: &'a str, known: &str) -> Option<&'a str> {
-    first_missing(lesson, known, |word| word.kind != Kind::Word)
+    Values::new(lesson).missing_in(&Values::new(known))
 }
 
 /// As [`missing_value`], but only for values with a digit: numbers, and names like `eu-1`.
 pub fn missing_number<'a>(lesson: &'a str, known: &str) -> Option<&'a str> {
     let has_digit = |word: &Word<'_>| word.text.contains(|c: char| c.is_ascii_digit());
-    first_missing(lesson, known, has_digit)
+    Values::new(lesson).first_missing(&Values::new(known), has_digit)
+}
+
+/// The words of a text, read once to be compared with those of many others.
+#[derive(Clone, Debug)]
+pub struct Values<'a>(Vec<Word<'a>>);
+
+impl<'a> Values<'a> {
+    /// Reads a text.
+    pub fn new(text: &'a str) -> Self {
+        Self(words(text))
+    }
+
+    /// See [`missing_value`].
+    pub fn missing_in(&self, known: &Values<'_>) -> Option<&'a str> {
+        self.first_missing(known, |word| word.kind != Kind::Word)
+    }
+
+    fn first_missing(&self, known: &Values<'_>, counts: impl Fn(&Word<'a>) -> bool) -> Option<&'a str> {
+        let missing =
+            (0..self.0.len()).find(|&at| counts(&self.0[at]) && !contains_value(&self.0, at, &known.0))?;
+        Some(self.0[missing].text)
+    }
 }
 
 /// Whether a text says that something is no longer true.
@@ -49,34 +71,24 @@ fn bare(word: &str) -> String {
     word.trim_matches(|c: char| !c.is_alphanumeric()).replace('’', "'").to_lowercase()
 }
 
-fn first_missing<'a>(lesson: &'a str, known: &str, counts: impl Fn(&Word<'a>) -> bool) -> Option<&'a str> {
-    let lesson = words(lesson);
-    if !lesson.iter().any(&counts) {
-        return None;
-    }
-    let known = words(known);
-    let missing =
-        (0..lesson.len()).find(|&at| counts(&lesson[at]) && !contains_value(&lesson, at, &known))?;
-    Some(lesson[missing].text)
-}
-
 fn contains_value(lesson: &[Word<'_>], at: usize, known: &[Word<'_>]) -> bool {
     let beside = |words: &[Word<'_>], at: usize, other: &[Word<'_>], there: usize| {
         let before = at.checked_sub(1).zip(there.checked_sub(1));
         let is_same = |here: usize, there: usize| {
             let (here, there) = (words.get(here), other.get(there));
-            here.zip(there).is_some_and(|(here, there)| is_same(plain(here.text), plain(there.text)))
+            here.zip(there).is_some_and(|(here, there)| here.singular == there.singular)
         };
         before.is_some_and(|(here, there)| is_same(here, there)) || is_same(at + 1, there + 1)
     };
     known.iter().enumerate().any(|(there, word)| {
         let alone = lesson.len() == 1 || lesson[at].kind != Kind::Number;
-        is_same(lesson[at].text, word.text) && (alone || beside(lesson, at, known, there))
+        lesson[at].key == word.key && (alone || beside(lesson, at, known, there))
     })
 }
 
-fn is_same(one: &str, other: &str) -> bool {
-    if one.len() == 1 { one == other } else { one.to_lowercase() == other.to_lowercase() }
+/// What is compared of a word.
+fn key(word: &str) -> String {
+    if word.len() == 1 { word.to_owned() } else { word.to_lowercase() }
 }
 
 /// A word without a plural ending.
@@ -91,10 +103,19 @@ enum Kind {
     Number,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Word<'a> {
     text: &'a str,
     kind: Kind,
+    key: String,
+    /// The key without a plural ending.
+    singular: String,
+}
+
+impl<'a> Word<'a> {
+    fn new(text: &'a str, kind: Kind) -> Self {
+        Self { text, kind, key: key(text), singular: key(plain(text)) }
+    }
 }
 
 /// Words that may stand between a number and the word that it belongs to.
@@ -128,8 +149,8 @@ fn words(text: &str) -> Vec<Word<'_>> {
                 continue;
             }
             let (text, unit) = split_unit(text, kind);
-            words.push(Word { text, kind });
-            words.extend(unit.map(|text| Word { text, kind: Kind::Word }));
+            words.push(Word::new(text, kind));
+            words.extend(unit.map(|text| Word::new(text, Kind::Word)));
         }
     }
     words

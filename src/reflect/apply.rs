@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
+use knowledge::value::Values;
 use knowledge::words::{share_of, words};
-use knowledge::{Document, Domain, UnitId, UnitType, markdown, name, value};
+use knowledge::{Document, Domain, UnitId, UnitType, markdown, name};
 use serde_yaml::Value;
 
 use crate::finding::{Change, Finding};
@@ -269,13 +270,13 @@ fn add_text(kept: &mut Document, removed: &Observed<'_>, id: &UnitId) {
     let Ok(unit) = kept.unit("") else { return };
     let with_lf = |text: &str| text.replace("\r\n", "\n");
     let known = format!("{}\n{}\n{}", unit.title, unit.description.unwrap_or_default(), with_lf(&unit.body));
-    let known_words = words(&known);
+    let (known_words, known_values) = (words(&known), Values::new(&known));
     let says_more = |text: &str| {
         let (code, prose): (Vec<_>, Vec<_>) = markdown::lines(text).partition(|line| line.is_code);
         let [code, prose] = [code, prose].map(|lines| lines.iter().map(|line| line.text).collect::<String>());
         !known.contains(code.trim())
             || !prose.is_empty()
-                && (value::missing_value(&prose, &known).is_some()
+                && (Values::new(&prose).missing_in(&known_values).is_some()
                     || share_of(&words(&prose), &known_words) < REPEATED_SHARE)
     };
     let body = removed.unit.body.trim();

@@ -9,7 +9,7 @@ use knowledge::{Document, Unit, UnitId, UnitType, rank, text};
 
 use crate::apply::{CONTRADICTS, apply};
 use crate::finding::{Change, Finding, Kind};
-use crate::observed::{Observed, Recall, Settings, changed, own_text};
+use crate::observed::{Observed, Recall, Settings, changed, own_text, text_to_compare};
 use crate::pair::{Compared, Verdict};
 use crate::promote::proper_type;
 
@@ -25,7 +25,8 @@ const COMPARED_MAX: usize = 10_000;
 /// Every unit is compared with every other one: 300 units take 50 ms, 4,000 about 3 s. Of more than 10,000 only the newest
 /// are compared.
 pub fn find(units: &[Observed<'_>], settings: &Settings, now: Timestamp) -> Vec<Finding> {
-    let mut search = Search::new(units, settings, now);
+    let texts: Vec<String> = units.iter().map(|observed| text_to_compare(observed.unit)).collect();
+    let mut search = Search::new(units, &texts, settings, now);
     search.find_dangling();
     let pairs = search.pairs();
     search.find_merges(&pairs);
@@ -93,7 +94,8 @@ impl<'a> Live<'a> {
 }
 
 impl<'a> Search<'a> {
-    fn new(units: &'a [Observed<'a>], settings: &'a Settings, now: Timestamp) -> Self {
+    /// `texts` are those of the units, in their order.
+    fn new(units: &'a [Observed<'a>], texts: &'a [String], settings: &'a Settings, now: Timestamp) -> Self {
         let mut count: BTreeMap<&UnitId, usize> = BTreeMap::new();
         for observed in units {
             *count.entry(&observed.unit.id).or_default() += 1;
@@ -103,11 +105,12 @@ impl<'a> Search<'a> {
                 && count.get(&observed.unit.id) == Some(&1)
                 && Document::parse(observed.text).is_ok()
         };
-        let mut observed: Vec<&Observed<'_>> = units.iter().filter(is_live).collect();
-        observed.sort_by_key(|observed| &observed.unit.id);
-        let live = observed.into_iter().map(|observed| Live {
+        let all = units.iter().zip(texts);
+        let mut observed: Vec<(&Observed<'_>, &String)> = all.filter(|(unit, _)| is_live(unit)).collect();
+        observed.sort_by_key(|(observed, _)| &observed.unit.id);
+        let live = observed.into_iter().map(|(observed, text)| Live {
             observed,
-            compared: Compared::new(observed.unit, observed.vector),
+            compared: Compared::new(observed.unit, text, observed.vector),
             links: wikilinks(&observed.unit.body),
         });
         Self {
@@ -188,7 +191,7 @@ impl<'a> Search<'a> {
                     Kind::Dangling,
                     change,
                     reason,
-                    &[&live.compared.text],
+                    &[live.compared.text],
                     target.as_str(),
                 ));
             }
@@ -248,7 +251,7 @@ impl<'a> Search<'a> {
             why_better(removed.observed, kept.observed),
         );
         let change = Change::Merge { from: from.clone(), into: into.clone() };
-        if self.add(Finding::new(kind, change, reason, &[&removed.compared.text, &kept.compared.text], "")) {
+        if self.add(Finding::new(kind, change, reason, &[removed.compared.text, kept.compared.text], "")) {
             self.gone.insert(from);
             self.kept.insert(into);
         }
@@ -305,7 +308,7 @@ impl<'a> Search<'a> {
                 };
                 let change = Change::Archive { unit: live.unit().id.clone() };
                 let reason = format!("{} {since}", live.quoted());
-                let finding = Finding::new(Kind::Unused, change, reason, &[&live.compared.text], "");
+                let finding = Finding::new(Kind::Unused, change, reason, &[live.compared.text], "");
                 found.push((&live.observed.unit.id, finding));
             }
         }
@@ -329,7 +332,7 @@ impl<'a> Search<'a> {
         let (old, new) =
             if one.compared.changed() <= other.compared.changed() { (one, other) } else { (other, one) };
         let (old_id, new_id) = (&old.observed.unit.id, &new.observed.unit.id);
-        let texts = [old.compared.text.as_str(), new.compared.text.as_str()];
+        let texts = [old.compared.text, new.compared.text];
         let (change, reason) = match replaces(old, new) {
             Some(why) => (
                 Change::Supersede { old: old_id.clone(), new: new_id.clone() },
@@ -374,7 +377,7 @@ impl<'a> Search<'a> {
                 unit.kind
             );
             let change = Change::Promote { unit: unit.id.clone(), to };
-            Finding::new(Kind::Promote, change, reason, &[&live.compared.text], "")
+            Finding::new(Kind::Promote, change, reason, &[live.compared.text], "")
         })
     }
 
@@ -385,7 +388,7 @@ impl<'a> Search<'a> {
         (shown >= self.settings.rewrite_sessions && words >= self.settings.rewrite_words).then(|| {
             let reason = format!("{} has {words} words and was recalled in {shown} sessions", live.quoted());
             let change = Change::Rewrite { unit: unit.id.clone() };
-            Finding::new(Kind::Rewrite, change, reason, &[&live.compared.text], "")
+            Finding::new(Kind::Rewrite, change, reason, &[live.compared.text], "")
         })
     }
 
@@ -421,7 +424,7 @@ impl<'a> Search<'a> {
                 format!("{} and {} are both about {}", one.quoted(), other.quoted(), shared.join(", "));
             let change = Change::Link { one: a.id.clone(), other: b.id.clone() };
             let finding =
-                Finding::new(Kind::Link, change, reason, &[&one.compared.text, &other.compared.text], "");
+                Finding::new(Kind::Link, change, reason, &[one.compared.text, other.compared.text], "");
             if !self.settings.rejected.contains(finding.key()) {
                 related.entry(&a.id).or_default().insert(&b.id);
                 related.entry(&b.id).or_default().insert(&a.id);
@@ -436,7 +439,7 @@ fn stale(live: &Live<'_>, why: &str) -> Finding {
     let why = text::one_line(why, 200);
     let reason = format!("{} may no longer hold: {why}", live.quoted());
     let change = Change::Expire { unit: live.unit().id.clone() };
-    Finding::new(Kind::Stale, change, reason, &[&live.compared.text], &why)
+    Finding::new(Kind::Stale, change, reason, &[live.compared.text], &why)
 }
 
 /// In what the kept one of two units is better.

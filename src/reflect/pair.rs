@@ -3,10 +3,11 @@
 use jiff::Timestamp;
 use knowledge::embedding::{ABOUT_COSINE, SAME_COSINE};
 use knowledge::text::canonical;
-use knowledge::{Unit, UnitType, value};
+use knowledge::value::Values;
+use knowledge::{Unit, UnitType};
 
-use crate::observed::{changed, own_text, text_to_compare};
-use knowledge::opposed::{Statement, Statements, is_correction};
+use crate::observed::{changed, own_text};
+use knowledge::opposed::{Statements, is_correction};
 use knowledge::words::jaccard;
 
 /// From this cosine on also units of different domains are: the same words say another thing in another field.
@@ -38,7 +39,9 @@ pub(crate) enum Verdict {
 pub(crate) struct Compared<'a> {
     pub(crate) unit: &'a Unit,
     /// What is compared, as text; what a rejection is bound to.
-    pub(crate) text: String,
+    pub(crate) text: &'a str,
+    title_values: Values<'a>,
+    text_values: Values<'a>,
     vector: Option<&'a [f32]>,
     canonical_title: String,
     canonical_text: String,
@@ -48,8 +51,8 @@ pub(crate) struct Compared<'a> {
 }
 
 impl<'a> Compared<'a> {
-    pub(crate) fn new(unit: &'a Unit, vector: Option<&'a [f32]>) -> Self {
-        let text = text_to_compare(unit);
+    /// `text` is that of [`text_to_compare`](crate::text_to_compare).
+    pub(crate) fn new(unit: &'a Unit, text: &'a str, vector: Option<&'a [f32]>) -> Self {
         let is_choice = matches!(
             unit.kind,
             UnitType::Decision | UnitType::Constraint | UnitType::Belief | UnitType::Fact
@@ -59,10 +62,12 @@ impl<'a> Compared<'a> {
             unit,
             vector: vector.filter(|vector| !vector.is_empty()),
             canonical_title: canonical(&unit.title),
-            canonical_text: canonical(&text),
+            canonical_text: canonical(text),
             canonical_below: canonical(&below),
             statements: Statements::new(&unit.title, &below, is_choice),
             text,
+            title_values: Values::new(&unit.title),
+            text_values: Values::new(text),
         }
     }
 
@@ -121,24 +126,24 @@ impl<'a> Compared<'a> {
     /// Whether the titles show that two similar texts are two lessons: each has a value that the other lacks, or both
     /// have the same form and each names something that the other unit never mentions.
     fn is_other_lesson(&self, other: &Self) -> bool {
-        let (one, two) = (self.unit.title.as_str(), other.unit.title.as_str());
         let (ours, theirs) = (&self.statements, &other.statements);
         ours.title.differs_in_numbers(&theirs.title)
-            || self.lacks_value(two, &theirs.title) && other.lacks_value(one, &ours.title)
+            || self.lacks_value_in_title(other) && other.lacks_value_in_title(self)
             || ours.title.likeness(&theirs.title) >= SAME_FORM && ours.has_other_subject(theirs)
             || ours.has_other_object(theirs)
     }
 
-    /// Whether a title has a value that this unit lacks. The same number counts as the same value beside any word: a
-    /// restatement has other words.
-    fn lacks_value(&self, title: &str, statement: &Statement) -> bool {
-        let missing = value::missing_value(title, &self.text);
-        missing.is_some_and(|value| !(statement.has_number(value) && self.statements.title.has_number(value)))
+    /// Whether the other one's title has a value that this unit lacks. The same number counts as the same value beside any
+    /// word: a restatement has other words.
+    fn lacks_value_in_title(&self, other: &Self) -> bool {
+        let has_number = |unit: &Self, value: &str| unit.statements.title.has_number(value);
+        let missing = other.title_values.missing_in(&self.text_values);
+        missing.is_some_and(|value| !(has_number(other, value) && has_number(self, value)))
     }
 
     fn has_same_values(&self, other: &Self) -> bool {
-        value::missing_value(&self.text, &other.text).is_none()
-            || value::missing_value(&other.text, &self.text).is_none()
+        self.text_values.missing_in(&other.text_values).is_none()
+            || other.text_values.missing_in(&self.text_values).is_none()
     }
 
     fn is_fact(&self) -> bool {
@@ -147,7 +152,7 @@ impl<'a> Compared<'a> {
 
     /// Whether this unit says that something is no longer so.
     pub(crate) fn is_correction(&self) -> bool {
-        is_correction(&self.text)
+        is_correction(self.text)
     }
 
     pub(crate) fn changed(&self) -> Option<Timestamp> {
