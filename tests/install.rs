@@ -426,6 +426,12 @@ fn doctor_says_that_an_older_installation_lacks_the_guard() {
             assert!(entry[0]["hooks"][0]["command"].as_str().unwrap().ends_with(" guard"), "{how}: {entry}");
         }
         fs::write(sandbox.path().join(file), hooks.to_string()).unwrap();
+        // It has not recorded what it wrote into the plugin's files.
+        let record = fs::read_dir(sandbox.path().join(".local/share/nugget/install")).unwrap().next();
+        let record = record.unwrap().unwrap().path().join("record.json");
+        let mut recorded: Value = serde_json::from_slice(&fs::read(&record).unwrap()).unwrap();
+        recorded.as_object_mut().unwrap().remove("written");
+        fs::write(&record, recorded.to_string()).unwrap();
         let [checked, _] = client_checks(&sandbox);
         assert!(checked.starts_with("warning hooks those of an older nugget"), "{how}: {checked}");
         assert!(checked.ends_with("fix: nugget install"), "{how}: {checked}");
@@ -651,6 +657,93 @@ fn uninstall_works_without_its_record() {
             assert_eq!(left, original);
         }
     }
+}
+
+#[test]
+fn a_lost_copy_costs_no_setting() {
+    let original = "{\n  \"model\": \"opus\",\n  \"env\": {\"A\": \"1\"}\n}\n";
+    for how in ["plugin", "settings"] {
+        let installed = || {
+            let sandbox = home_with(Some(original.as_bytes()), None);
+            sandbox.ok(["install", "--as", how]);
+            let records = fs::read_dir(sandbox.path().join(".local/share/nugget/install")).unwrap();
+            let copies = records.map(|record| record.unwrap().path().join("0-settings.json"));
+            copies.for_each(|copy| fs::remove_file(copy).unwrap());
+            sandbox
+        };
+        let sandbox = installed();
+        sandbox.ok(["uninstall"]);
+        assert_eq!(read_text(&sandbox, ".claude/settings.json"), original, "{how}");
+
+        let sandbox = installed();
+        let other = if how == "plugin" { "settings" } else { "plugin" };
+        sandbox.ok(["install", "--as", other]);
+        let settings: Value = serde_json::from_str(&read_text(&sandbox, ".claude/settings.json")).unwrap();
+        assert_eq!((&settings["model"], &settings["env"]["A"]), (&"opus".into(), &"1".into()), "{how}");
+        sandbox.ok(["uninstall"]);
+        assert_eq!(read_text(&sandbox, ".claude/settings.json"), original, "{how}, then {other}");
+    }
+}
+
+#[test]
+fn a_linked_plugin_folder_is_not_written_and_only_its_link_is_removed() {
+    let sandbox = home_with(None, None);
+    sandbox.ok(["install", "--as", "plugin"]);
+    let [link, theirs] = [".claude/skills/nugget", "repository"].map(|path| sandbox.path().join(path));
+    fs::rename(&link, &theirs).unwrap();
+    sandbox.ok(["uninstall"]);
+    fs::create_dir_all(link.parent().unwrap()).unwrap();
+    symlink(&theirs, &link).unwrap();
+    fs::write(theirs.join("hooks/hooks.json"), "{\"hooks\": {}}").unwrap();
+    let before = snapshot(sandbox.path());
+
+    let output = sandbox.run(["install", "--as", "plugin"]);
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(
+        !output.status.success() && stderr.contains("is a link") && stderr.contains("hint: "),
+        "{stderr}"
+    );
+    assert_eq!(snapshot(sandbox.path()), before);
+
+    let repository = snapshot(&theirs);
+    sandbox.ok(["uninstall"]);
+    assert!(!link.is_symlink());
+    assert_eq!(snapshot(&theirs), repository);
+}
+
+#[test]
+fn an_edited_file_of_the_plugin_is_kept_and_named() {
+    let sandbox = home_with(None, None);
+    sandbox.ok(["install", "--as", "plugin"]);
+    let folder = sandbox.path().join(".claude/skills/nugget");
+    let skill = folder.join("skills/review/SKILL.md");
+    fs::write(&skill, "mine").unwrap();
+    let told = "as it is not as nugget wrote it: skills/review/SKILL.md of the plugin";
+    let repeated = sandbox.run(["install", "--as", "plugin"]);
+    assert!(String::from_utf8_lossy(&repeated.stdout).contains("nothing was changed"), "{repeated:?}");
+    assert!(String::from_utf8_lossy(&repeated.stderr).contains(told), "{repeated:?}");
+    // Another file is missing, so that the plugin is written again; one is of an earlier version.
+    let hash = |text: &str| blake3::hash(text.as_bytes()).to_hex().to_string();
+    let record = fs::read_dir(sandbox.path().join(".local/share/nugget/install")).unwrap().next();
+    let record = record.unwrap().unwrap().path().join("record.json");
+    let mut recorded: Value = serde_json::from_slice(&fs::read(&record).unwrap()).unwrap();
+    recorded["written"].as_array_mut().unwrap().push(hash("earlier").into());
+    fs::write(&record, recorded.to_string()).unwrap();
+    let earlier = folder.join("skills/brain/SKILL.md");
+    fs::write(&earlier, "earlier").unwrap();
+    fs::remove_file(folder.join("hooks/hooks.json")).unwrap();
+    sandbox.ok(["install", "--as", "plugin"]);
+    assert!(folder.join("hooks/hooks.json").exists());
+    assert_eq!(fs::read_to_string(&skill).unwrap(), "mine");
+    assert_ne!(fs::read_to_string(&earlier).unwrap(), "earlier");
+
+    let printed = sandbox.ok(["uninstall"]);
+    assert!(
+        printed.contains(told) && printed.contains("in ~/.claude/skills/nugget; remove it there"),
+        "{printed}"
+    );
+    let left: Vec<_> = snapshot(&folder).into_keys().filter(|path| path.is_file()).collect();
+    assert_eq!(left, [skill]);
 }
 
 #[test]

@@ -54,6 +54,10 @@ struct Record {
     how: Method,
     files: Vec<EditedFile>,
     plugin: Option<PathBuf>,
+    /// The digests of what this and earlier installations have written as the plugin's files, or overwritten. Absent in
+    /// the records of earlier versions.
+    #[serde(default)]
+    written: BTreeSet<String>,
     /// Folders that the installation has created, outermost first.
     folders: Vec<PathBuf>,
 }
@@ -128,6 +132,8 @@ pub(crate) struct Plan {
     pub(crate) plugin: Option<(PathBuf, Vec<(String, String)>)>,
     /// The plugin's folder, which the method has no use for.
     pub(crate) removed: Option<PathBuf>,
+    /// The plugin's files that somebody has edited, which are neither written nor removed.
+    pub(crate) kept: Vec<String>,
     /// Whether anything has to change.
     pub(crate) is_new: bool,
 }
@@ -135,9 +141,11 @@ pub(crate) struct Plan {
 /// What a removal does.
 pub(crate) struct Removal {
     pub(crate) changes: Vec<Change>,
-    /// The plugin's folder, if there is one.
+    /// The plugin's folder, if there is one with anything to remove.
     pub(crate) plugin: Option<PathBuf>,
-    /// What still calls nugget, as somebody has edited or written it: the file and the command there.
+    /// The plugin's files that somebody has edited.
+    kept_files: Vec<String>,
+    /// What is kept as somebody has edited or written it: where it is, and the command or the plugin's file there.
     pub(crate) kept: Vec<(PathBuf, String)>,
 }
 
@@ -189,22 +197,32 @@ impl ClientFiles {
             }
             (self.plugin(), files)
         });
-        if let Some((folder, _)) = &plugin
-            && folder.exists()
-            && !is_ours(folder)
-        {
-            return Err(CliError::new(format!("{} exists and is not nugget's", folder.display()))
-                .hint("move it elsewhere, or use `nugget install --as settings`"));
+        if let Some((folder, _)) = &plugin {
+            // What a link leads to is somebody's own, such as a clone of nugget's repository.
+            let what = match folder.is_symlink() {
+                true => Some("is a link"),
+                false => (folder.exists() && !is_ours(folder)).then_some("exists and is not nugget's"),
+            };
+            if let Some(what) = what {
+                return Err(CliError::new(format!("{} {what}", folder.display()))
+                    .hint("move it elsewhere, or use `nugget install --as settings`"));
+            }
         }
+        let removed = if method == Method::Plugin { None } else { self.installed_plugin(record.as_ref()) };
+        let folder = plugin.as_ref().map(|(folder, _)| folder).or(removed.as_ref());
+        let kept = folder.map(|folder| edited_files(folder, record.as_ref())).unwrap_or_default();
+        let plugin = plugin.map(|(folder, mut files)| {
+            files.retain(|(path, _)| !kept.contains(path));
+            (folder, files)
+        });
         let files_differ = plugin.as_ref().is_some_and(|(folder, files)| {
             files
                 .iter()
                 .any(|(path, text)| fs::read(folder.join(path)).ok().as_deref() != Some(text.as_bytes()))
                 || (folder.join(plugin::PATH_FILE).exists() && matches!(program, Program::Named))
         });
-        let removed = if method == Method::Plugin { None } else { self.installed_plugin(record.as_ref()) };
         let is_new = changes.iter().any(Change::is_needed) || files_differ || removed.is_some();
-        Ok(Plan { method, changes, plugin, removed, is_new })
+        Ok(Plan { method, changes, plugin, removed, kept, is_new })
     }
 
     /// Applies a plan. Copies and record are written first, so that every change can be undone.
@@ -223,6 +241,12 @@ impl ClientFiles {
         }
         brain::paths::create_private_folder(&self.record)
             .map_err(|error| failed("create", &self.record, &error))?;
+        let mut written = old.map(|record| record.written).unwrap_or_default();
+        if let Some((folder, files)) = &plan.plugin {
+            let present = files.iter().filter_map(|(path, _)| fs::read(folder.join(path)).ok());
+            written.extend(present.map(|found| digest(&found)));
+            written.extend(files.iter().map(|(_, text)| digest(text.as_bytes())));
+        }
         let mut files = Vec::new();
         for (number, change) in plan.changes.iter().filter(|change| !change.added.is_empty()).enumerate() {
             let copy = format!("{number}-{}", change.path.file_name().unwrap_or_default().to_string_lossy());
@@ -241,6 +265,7 @@ impl ClientFiles {
             how: plan.method,
             files,
             plugin: plan.plugin.as_ref().map(|(folder, _)| folder.clone()),
+            written,
             folders,
         };
         write_file(&self.record.join("record.json"), &serde_json::to_string_pretty(&record)?, 0o600)?;
@@ -248,7 +273,7 @@ impl ClientFiles {
             self.write(change)?;
         }
         if let Some(folder) = &plan.removed {
-            remove_plugin(folder)?;
+            remove_plugin(folder, &plan.kept)?;
         }
         if let Some((folder, files)) = &plan.plugin {
             for (path, text) in files {
@@ -271,7 +296,18 @@ impl ClientFiles {
     pub(crate) fn plan_removal(&self) -> Result<Removal, CliError> {
         let record = self.read_record()?;
         let plugin = self.installed_plugin(record.as_ref());
-        let (mut changes, mut kept) = (Vec::new(), Vec::new());
+        let kept_files =
+            plugin.as_ref().map(|folder| edited_files(folder, record.as_ref())).unwrap_or_default();
+        let mut kept: Vec<_> = plugin
+            .iter()
+            .flat_map(|folder| kept_files.iter().map(move |file| (folder.clone(), of_plugin(file))))
+            .collect();
+        let plugin = plugin.filter(|folder| {
+            folder.is_symlink()
+                || plugin_files()
+                    .any(|file| folder.join(file).exists() && !kept_files.iter().any(|kept| kept == file))
+        });
+        let mut changes = Vec::new();
         let edited = match record {
             Some(record) => record.files,
             None => self.default_edits()?,
@@ -294,7 +330,7 @@ impl ClientFiles {
             kept.extend(calls_in(&left).into_iter().map(|call| (path.clone(), call)));
         }
         changes.retain(Change::is_needed);
-        Ok(Removal { changes, plugin, kept })
+        Ok(Removal { changes, plugin, kept_files, kept })
     }
 
     /// Applies [`ClientFiles::plan_removal`] and deletes the record.
@@ -304,7 +340,7 @@ impl ClientFiles {
             self.write(change)?;
         }
         if let Some(folder) = &removal.plugin {
-            remove_plugin(folder)?;
+            remove_plugin(folder, &removal.kept_files)?;
         }
         for folder in folders.iter().rev() {
             // Fails for a folder with other files in it, which is kept.
@@ -394,8 +430,11 @@ impl ClientFiles {
     /// A file without an installation's entries; the original if the file has not changed since.
     fn without(&self, edited: &EditedFile, text: Option<&str>) -> Result<Option<String>, CliError> {
         let Some(text) = text else { return Ok(None) };
-        let original = self.copy(edited)?;
-        if digest(text.as_bytes()) == edited.after {
+        let copy = edited.copy.as_ref().map(|name| read(&self.record.join(name))).transpose()?;
+        // Without its copy it is not known what the file was.
+        let is_known = copy != Some(None);
+        let original = copy.flatten();
+        if is_known && digest(text.as_bytes()) == edited.after {
             return Ok(original);
         }
         let mut text = text.to_owned();
@@ -404,16 +443,9 @@ impl ClientFiles {
             text = less.unwrap_or(text);
         }
         // There was no file, or a blank one, and now it contains nothing else.
-        let was_blank = original.as_deref().is_none_or(|original| original.trim().is_empty());
+        let was_blank = is_known && original.as_deref().is_none_or(|original| original.trim().is_empty());
         let is_blank = text.chars().all(|c| c.is_whitespace() || matches!(c, '{' | '}'));
         Ok(if was_blank && is_blank && !edited.added.is_empty() { original } else { Some(text) })
-    }
-
-    fn copy(&self, edited: &EditedFile) -> Result<Option<String>, CliError> {
-        match &edited.copy {
-            Some(name) => read(&self.record.join(name)),
-            None => Ok(None),
-        }
     }
 
     /// The entries that an installation adds, in case the record is lost. Containers are kept.
@@ -551,10 +583,37 @@ pub(crate) fn is_ours(folder: &Path) -> bool {
     serde_json::from_slice::<Value>(&manifest).is_ok_and(|manifest| manifest["name"] == "nugget")
 }
 
-/// Removes the plugin's files, and the folders that are then empty.
-fn remove_plugin(folder: &Path) -> Result<(), CliError> {
-    let files = plugin::FILES.iter().map(|(path, _)| *path).chain([plugin::PATH_FILE]);
-    for file in files {
+/// The plugin's files, relative to its folder.
+fn plugin_files() -> impl Iterator<Item = &'static str> {
+    plugin::FILES.iter().map(|(path, _)| *path).chain([plugin::PATH_FILE])
+}
+
+/// The plugin's files that are neither what an installation has written nor what this one writes. What an earlier version
+/// has written is not known.
+fn edited_files(folder: &Path, record: Option<&Record>) -> Vec<String> {
+    if folder.is_symlink() {
+        return Vec::new();
+    }
+    let is_edited = |(path, text): &&(&str, &str)| {
+        let Ok(found) = fs::read(folder.join(path)) else { return false };
+        let is_written = record
+            .is_some_and(|record| record.written.is_empty() || record.written.contains(&digest(&found)));
+        found != text.as_bytes() && !is_written
+    };
+    plugin::FILES.iter().filter(is_edited).map(|(path, _)| (*path).to_owned()).collect()
+}
+
+/// A file of the plugin, as a person is told of it.
+pub(crate) fn of_plugin(file: &str) -> String {
+    format!("{file} of the plugin")
+}
+
+/// Removes the plugin's files but those to keep, and the folders that are then empty; of a link only the link.
+fn remove_plugin(folder: &Path, kept: &[String]) -> Result<(), CliError> {
+    if folder.is_symlink() {
+        return remove_file(folder);
+    }
+    for file in plugin_files().filter(|file| !kept.iter().any(|kept| kept == file)) {
         remove_file(&folder.join(file))?;
     }
     for entry in walkdir::WalkDir::new(folder).contents_first(true).into_iter().flatten() {

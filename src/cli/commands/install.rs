@@ -9,7 +9,7 @@ use crate::client_settings::ClientSettings;
 use crate::context::{Context, open_brain};
 use crate::error::{CliError, USAGE};
 use crate::integration::{
-    Change, ClientFiles, Method, Plan, Program, Scope, calls_nugget, find_on_path, invalid_file,
+    Change, ClientFiles, Method, Plan, Program, Scope, calls_nugget, find_on_path, invalid_file, of_plugin,
 };
 use crate::output::{self, short_path};
 use crate::subprocess::version_of;
@@ -29,8 +29,9 @@ to ~/.claude.json or .mcp.json. CLAUDE_CONFIG_DIR is respected. Claude Code is
 only asked for its version.
 
 Everything else in those files is kept byte for byte. A file that is not valid
-JSON is not changed, and the error's position is printed. `nugget uninstall`
-restores each file. A second run changes nothing.
+JSON is not changed, and the error's position is printed; a file of the plugin
+that you have edited is kept and named. `nugget uninstall` restores each file. A
+second run changes nothing.
 
 Examples:
   nugget install
@@ -87,7 +88,11 @@ impl InstallArgs {
         };
         let program = Program::here()?;
         let plan = client_files.plan(method, &program)?;
-        let notes = find_conflicts(&client_files, &client_settings, method, &plan)?;
+        let mut notes = find_conflicts(&client_files, &client_settings, method, &plan)?;
+        let folder = short_path(&client_files.plugin());
+        notes.extend(plan.kept.iter().map(|file| {
+            format!("kept, as it is not as nugget wrote it: {} in {folder}; remove it there, and install again for nugget's", of_plugin(file))
+        }));
         if !self.dry_run && plan.is_new {
             client_files.apply(&plan)?;
         }

@@ -12,9 +12,10 @@ use crate::output::{self, short_path};
 
 const AFTER: &str = "\
 A file that has not changed since the installation is restored byte for byte.
-From a file that has changed only nugget's entries are removed. Your brain, its
-queue and nugget's own settings are kept: to delete them, remove the folders
-~/brain, ~/.local/state/nugget and ~/.config/nugget (unless set otherwise).
+From a file that has changed only nugget's entries are removed; a file of the
+plugin that you have edited is kept and named. Your brain, its queue and
+nugget's own settings are kept: to delete them, remove the folders ~/brain,
+~/.local/state/nugget and ~/.config/nugget (unless set otherwise).
 
 Examples:
   nugget uninstall
@@ -39,7 +40,7 @@ impl UninstallArgs {
         let here = std::env::current_dir()?;
         let files = ClientFiles::find(self.scope, &here)?;
         let removal = files.plan_removal()?;
-        let Removal { changes, plugin, kept } = &removal;
+        let Removal { changes, plugin, kept, .. } = &removal;
         let is_installed = !changes.is_empty() || plugin.is_some();
         if !self.dry_run {
             files.remove(&removal)?;
