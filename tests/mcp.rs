@@ -36,6 +36,11 @@ impl Client {
         Self::spawn(command)
     }
 
+    /// Starts a server of another program than this build's.
+    fn start_program(sandbox: &Sandbox, program: &std::path::Path) -> Self {
+        Self::spawn(sandbox.command_of(program.to_str().unwrap()))
+    }
+
     fn spawn(mut command: std::process::Command) -> Self {
         let mut server = command
             .arg("serve")
@@ -507,5 +512,36 @@ fn a_server_answers_by_meaning_across_a_change_of_models() {
     let asked = api.requests().len();
     ask(4);
     assert_eq!(api.requests().len(), asked + 1);
+    assert!(client.close().success());
+}
+
+#[test]
+fn a_server_whose_program_was_replaced_starts_workers_of_the_new_one() {
+    let sandbox = Sandbox::new();
+    let program = sandbox.path().join("bin/nugget");
+    std::fs::create_dir(program.parent().unwrap()).unwrap();
+    // Another process writes them: what this one has open for writing cannot be run.
+    let copy_to = |path: &std::path::Path| {
+        let copied = std::process::Command::new("cp").arg(env!("CARGO_BIN_EXE_nugget")).arg(path).status();
+        assert!(copied.unwrap().success());
+    };
+    copy_to(&program);
+    let mut client = Client::start_program(&sandbox, &program);
+    client.initialize();
+    let newer = program.with_file_name("newer");
+    copy_to(&newer);
+    std::fs::rename(&newer, &program).unwrap();
+
+    // It looks after the queue as soon as there is a brain.
+    sandbox.ok(["init"]);
+    sandbox.capture(&crate::support::fixture("transcripts/synthetic/nothing_chat.jsonl"));
+    sandbox.wait_for_workers();
+    let session = knowledge::SessionId::verbatim("spooled-session");
+    let transcript = crate::support::fixture("transcripts/synthetic/flywheel.jsonl");
+    let spool = queue::Spool::new(sandbox.state().join("spool"));
+    spool.put(&queue::Announcement::new(session, transcript, "hook")).unwrap();
+    client.call(1, json!({"task_description": "anything"}), None);
+    let queue = queue::Queue::open(&sandbox.state().join("queue.db")).unwrap();
+    wait_until("a worker has read the session", || queue.tally().unwrap().done == 1);
     assert!(client.close().success());
 }

@@ -7,6 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 use queue::{FileLocks, Queue, Spool};
 
 use crate::error::CliError;
+use crate::integration::find_on_path;
 
 /// A request from one environment counts once in this time: a worker that each new request made read its settings again,
 /// before it has begun anything, would never begin.
@@ -86,7 +87,10 @@ pub(crate) fn spawn_indexer(brain: &Brain) -> std::io::Result<()> {
 }
 
 fn spawn(command: &str, stdin: Stdio, brain: &Brain, flags: &[&str]) -> std::io::Result<Child> {
-    Command::new(std::env::current_exe()?)
+    let own = system::process::own_program()?;
+    // One that was moved elsewhere by an update.
+    let program = if own.exists() { own } else { find_on_path("nugget").unwrap_or(own) };
+    Command::new(program)
         .arg(command)
         .arg("--brain")
         .arg(brain.root())

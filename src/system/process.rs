@@ -1,9 +1,12 @@
 //! Runs other programs with a time limit, after which they and all that they started are killed; process groups and
 //! sessions.
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{Read, Seek as _, Write as _};
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::process::CommandExt as _;
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
@@ -217,6 +220,18 @@ pub fn interrupt(id: u32) {
     if let Some(pid) = pid(id) {
         let _ = rustix::process::kill_process(pid, Signal::INT);
     }
+}
+
+/// The file of this program. If it was replaced while the process ran, as by an update, it is the one in its place: Linux
+/// then says of the old one that it is deleted.
+///
+/// # Errors
+/// When the system does not tell.
+pub fn own_program() -> std::io::Result<PathBuf> {
+    let path = std::env::current_exe()?;
+    let replaced = path.as_os_str().as_bytes().strip_suffix(b" (deleted)");
+    let replaced = replaced.map(|path| PathBuf::from(OsStr::from_bytes(path)));
+    Ok(replaced.filter(|replaced| !path.exists() && replaced.exists()).unwrap_or(path))
 }
 
 /// The name of this machine.
