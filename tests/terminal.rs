@@ -5,8 +5,8 @@ use std::process::Command;
 use serde_json::{Value, json};
 
 use crate::brain_questions::copy_brain;
-use crate::support::terminal::{Shown, run_in_terminal};
-use crate::support::{Sandbox, fixture};
+use crate::support::terminal::{InTerminal, Shown, run_in_terminal};
+use crate::support::{Sandbox, fixture, wait_until};
 
 const UNIT: &str = "bounded-worker-pools-in-go";
 
@@ -445,4 +445,23 @@ fn no_bar_is_shown_of_work_that_there_is_none_of() {
         let shown = in_terminal(&sandbox, (80, 50), &["ask", "--no-llm", "worker pools"], &[]).text;
         assert!(shown.contains("Bounded worker pools") && !shown.contains("0/0"), "{shown}");
     }
+}
+
+#[test]
+fn ctrl_c_at_the_prompt_for_a_token_leaves_a_terminal_that_shows_what_is_typed() {
+    let sandbox = Sandbox::with_brain();
+    let start =
+        || InTerminal::start(command(&sandbox, &["login", "https://brains.example.com"], &[]), 80, 24);
+    let prompt = start();
+    wait_until("it asks for the token", || !prompt.is_echoing());
+    prompt.interrupt();
+    let shown = prompt.end();
+    assert!(shown.is_echoing, "{}", shown.text);
+    assert_eq!(shown.status.code(), Some(1), "{}", shown.text);
+    // What is typed is still read, and not shown.
+    let mut prompt = start();
+    wait_until("it asks for the token", || !prompt.is_echoing());
+    prompt.press("\n");
+    let shown = prompt.end();
+    assert!(shown.is_echoing && shown.text.contains("there is no token"), "{}", shown.text);
 }

@@ -8,12 +8,14 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
-use rustix::termios::{Winsize, tcsetwinsize};
+use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
 
 /// What a command wrote to its terminal, with line ends as in a file, and how it ended.
 pub(crate) struct Shown {
     pub(crate) text: String,
     pub(crate) status: ExitStatus,
+    /// Whether the terminal shows what is typed next.
+    pub(crate) is_echoing: bool,
 }
 
 impl Shown {
@@ -82,12 +84,23 @@ impl InTerminal {
         String::from_utf8_lossy(&self.written.lock().unwrap()).replace("\r\n", "\n")
     }
 
+    /// Whether the terminal shows what is typed.
+    pub(crate) fn is_echoing(&self) -> bool {
+        tcgetattr(&self.keys).unwrap().local_modes.contains(LocalModes::ECHO)
+    }
+
+    /// Does to the command what Ctrl-C does in a terminal that it controls.
+    pub(crate) fn interrupt(&self) {
+        system::process::interrupt(self.child.id());
+    }
+
     /// Waits for the command to end.
     pub(crate) fn end(mut self) -> Shown {
-        self.reader.join().unwrap();
         let status = self.child.wait().unwrap();
         assert_eq!(status.signal(), None);
+        let is_echoing = self.is_echoing();
+        self.reader.join().unwrap();
         let text = String::from_utf8_lossy(&self.written.lock().unwrap()).replace("\r\n", "\n");
-        Shown { text, status }
+        Shown { text, status, is_echoing }
     }
 }

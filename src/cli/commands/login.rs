@@ -7,6 +7,7 @@ use brain::{Brain, StatePaths};
 use git::{CommitId, Remote, RemoteUrl, Repository};
 use queue::{Queue, Stage};
 use serde_json::json;
+use system::signal::end_signal;
 use system::terminal::Modes;
 use team_client::{ANOTHER_TOKEN, BrainRepository, Login, TeamClient, Whoami};
 
@@ -205,16 +206,30 @@ fn work_on_waiting(brain: &Brain, places: &StatePaths) -> Result<(), CliError> {
 fn type_token() -> Result<String, CliError> {
     output::note("token:");
     let modes = Modes::of_stdin();
+    let runtime = async_runtime::current_thread()?;
+    // From here on a signal ends the wait, and not the process: the terminal would stay without echo.
+    let signal = runtime.block_on(async { end_signal() })?;
     if let Some(modes) = &modes {
         modes.clone().without_echo().set()?;
     }
-    let mut line = String::new();
-    let read = std::io::stdin().lock().read_line(&mut line);
+    let (sender, receiver) = tokio::sync::oneshot::channel();
+    // It ends with the process, if no line comes.
+    std::thread::spawn(move || {
+        let mut line = String::new();
+        let read = std::io::stdin().lock().read_line(&mut line);
+        let _ = sender.send(read.map(|_| line));
+    });
+    let line = runtime.block_on(async {
+        tokio::select! {
+            line = receiver => Some(line),
+            _ = signal => None,
+        }
+    });
     if let Some(modes) = modes {
         modes.set()?;
     }
-    read?;
-    Ok(line)
+    let line = line.ok_or_else(|| CliError::new("no token was given"))?;
+    Ok(line.map_err(std::io::Error::other)??)
 }
 
 #[derive(clap::Args)]
