@@ -186,6 +186,24 @@ fn why_says_that_a_conversation_was_forgotten() {
 }
 
 #[test]
+fn why_prints_the_times_of_where_the_person_is() {
+    let sandbox = Sandbox::with_brain();
+    sandbox.capture(&write_session(&sandbox, "11111111-first", &["look at the importer", RULE]));
+    let review = sandbox.json(["review", "--json"]);
+    let id = review["items"][0]["id"].as_str().unwrap().rsplit('/').next().unwrap().to_owned();
+    let why = |arguments: &[&str]| {
+        let output =
+            sandbox.command().args(["why", &id]).args(arguments).env("TZ", "XYZ-9").output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let json: serde_json::Value = serde_json::from_str(&why(&["--json"])).unwrap();
+    let utc = json["sessions"][0]["captured"].as_str().unwrap();
+    let utc = jiff::civil::DateTime::strptime("%Y-%m-%d %H:%M", utc).unwrap();
+    let local = utc.checked_add(jiff::Span::new().hours(9)).unwrap().strftime("%Y-%m-%d %H:%M").to_string();
+    assert!(why(&[]).contains(&format!("captured {local}\n")), "{} is not {local}", why(&[]));
+}
+
+#[test]
 fn why_of_an_unknown_unit_is_an_error() {
     let sandbox = Sandbox::with_brain();
     let output = sandbox.run(["why", "nothing-there"]);

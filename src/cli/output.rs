@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use indicatif::{HumanCount, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
+use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
 use ratatui::style::{Color, Modifier, Style};
 use serde::Serialize;
@@ -499,6 +500,16 @@ pub(crate) fn ago(then: Timestamp, now: Timestamp) -> String {
     let age = age(then, now);
     if is_ahead(then, now) { age } else { format!("{age} ago") }
 }
+/// A moment to the minute, where the person is.
+pub(crate) fn local_time(at: Timestamp) -> String {
+    at.to_zoned(TimeZone::system()).strftime("%Y-%m-%d %H:%M").to_string()
+}
+
+/// The day of a moment, where the person is.
+pub(crate) fn local_day(at: Timestamp) -> String {
+    at.to_zoned(TimeZone::system()).strftime("%Y-%m-%d").to_string()
+}
+
 
 fn is_ahead(then: Timestamp, now: Timestamp) -> bool {
     then.duration_since(now) > SignedDuration::from_hours(24)

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 
 use actors::BrainView;
 use brain::{Brain, Files as _};
+use jiff::Timestamp;
 use knowledge::Document;
 use knowledge::text::one_line;
 use queue::{EvidenceLine, Queue};
@@ -51,6 +52,8 @@ pub(crate) struct WhyArgs {
 struct SourceSession {
     session: String,
     captured: String,
+    #[serde(skip)]
+    captured_at: Timestamp,
     transcript: String,
     /// If not, there are only the excerpts.
     transcript_exists: bool,
@@ -107,7 +110,7 @@ impl WhyArgs {
         match &forgotten {
             Some((at, session)) => text.push_str(&format!(
                 "\nsession {session}: forgotten on {} with `nugget forget-capture`; its words are no longer kept here\n",
-                at.strftime("%Y-%m-%d %H:%M")
+                output::local_time(*at)
             )),
             None if sessions.is_empty() && !imported.is_empty() => {
                 text.push_str(&format!("\nimported from {}\n", output::safe(&imported.join(", "))));
@@ -118,7 +121,11 @@ impl WhyArgs {
             None => {}
         }
         for session in &sessions {
-            text.push_str(&format!("\nsession {}, captured {}\n", session.session, session.captured));
+            text.push_str(&format!(
+                "\nsession {}, captured {}\n",
+                session.session,
+                output::local_time(session.captured_at)
+            ));
             if session.transcript_exists {
                 text.push_str(&format!("{}\n", output::safe(&session.transcript)));
             } else {
@@ -195,7 +202,8 @@ fn source_sessions(evidence: Vec<EvidenceLine>, around: usize) -> Vec<SourceSess
         .filter_map(|lines| {
             let first = lines.first()?;
             let (session, transcript) = (first.session.to_string(), first.transcript.clone());
-            let captured = first.captured.strftime("%Y-%m-%d %H:%M").to_string();
+            let captured_at = first.captured;
+            let captured = captured_at.strftime("%Y-%m-%d %H:%M").to_string();
             let reading = ::archive::read_conversation(&transcript, &|_| false).ok();
             let events = reading.as_ref().map(|reading| reading.conversation.events.as_slice());
             let lines = lines
@@ -212,6 +220,7 @@ fn source_sessions(evidence: Vec<EvidenceLine>, around: usize) -> Vec<SourceSess
             Some(SourceSession {
                 session,
                 captured,
+                captured_at,
                 transcript: transcript.display().to_string(),
                 transcript_exists,
                 lines,

@@ -237,8 +237,7 @@ fn who(message: &ShownMessage) -> &'static str {
 }
 
 fn time(at: Option<Timestamp>) -> String {
-    let zoned = at.map(|at| at.to_zoned(jiff::tz::TimeZone::system()));
-    zoned.map(|zoned| zoned.strftime("%Y-%m-%d %H:%M").to_string()).unwrap_or_default()
+    at.map(output::local_time).unwrap_or_default()
 }
 
 /// The conversation for a terminal.

@@ -243,7 +243,7 @@ fn describe(passage: &Passage, path: &str, has_archive: bool, now: Timestamp) ->
         }
     };
     let day = |at: Option<Timestamp>| {
-        at.map(|at| format!("{} ({})", at.strftime("%Y-%m-%d"), output::age(at, now))).unwrap_or_default()
+        at.map(|at| format!("{} ({})", output::local_day(at), output::age(at, now))).unwrap_or_default()
     };
     match &passage.commit {
         None => add("not committed".to_owned()),
