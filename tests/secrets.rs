@@ -196,6 +196,39 @@ fn a_dry_run_shows_what_would_be_sent_and_writes_nothing() {
 }
 
 #[test]
+fn a_secret_in_a_title_that_a_person_wrote_is_not_shown() {
+    let sandbox = Sandbox::with_brain();
+    let token = ["ghp_", "16C7e42F292c6912E7710c838347Ae178B4a"].concat();
+    assert!(!transcript::redact::redact(&token).contains(&token));
+    let unit = |id: &str| {
+        format!(
+            "---\nid: {id}\ntype: concept\ndomain: web\ntitle: The key is {token} here\n---\n\nIt is kept elsewhere.\n"
+        )
+    };
+    let folder = sandbox.brain().join("domains/web/concepts");
+    fs::create_dir_all(&folder).unwrap();
+    fs::write(folder.join("key.md"), unit("key")).unwrap();
+    sandbox.git(&["add", "."]);
+    sandbox.git(&["commit", "--quiet", "--message", "by hand"]);
+    sandbox.git(&["checkout", "--quiet", "-b", "nugget/session-20261116-170405-ad5139ef"]);
+    fs::write(folder.join("other.md"), unit("other")).unwrap();
+    sandbox.git(&["add", "."]);
+    sandbox.git(&["commit", "--quiet", "--message", "waits"]);
+    sandbox.git(&["checkout", "--quiet", "-"]);
+    for arguments in [
+        &["list"][..],
+        &["review"],
+        &["status"],
+        &["why", "key"],
+        &["rm", "key"],
+        &["review", "merge", "--all"],
+    ] {
+        let shown = sandbox.ok(arguments);
+        assert!(shown.contains("The key is [redacted") && !shown.contains(&token), "{arguments:?}: {shown}");
+    }
+}
+
+#[test]
 fn a_project_with_a_nuggetignore_is_skipped() {
     let machine = Machine::new(Vec::new());
     let project = machine.sandbox.path().join("shop");

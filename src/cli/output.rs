@@ -242,6 +242,11 @@ pub(crate) fn safe(text: &str) -> String {
     knowledge::text::strip_hidden(text)
 }
 
+/// A title as it is shown: without the secrets that somebody may have written into it by hand.
+pub(crate) fn safe_title(title: &str) -> String {
+    safe(&transcript::redact::redact(title))
+}
+
 /// A line for a terminal: parts with styles.
 pub(crate) type Line = ratatui::text::Line<'static>;
 pub(crate) type Part = ratatui::text::Span<'static>;
@@ -495,11 +500,6 @@ pub(crate) fn age(then: Timestamp, now: Timestamp) -> String {
     }
 }
 
-/// How long ago a moment was: `5 min ago`, or its date if it is ahead.
-pub(crate) fn ago(then: Timestamp, now: Timestamp) -> String {
-    let age = age(then, now);
-    if is_ahead(then, now) { age } else { format!("{age} ago") }
-}
 /// A moment to the minute, where the person is.
 pub(crate) fn local_time(at: Timestamp) -> String {
     at.to_zoned(TimeZone::system()).strftime("%Y-%m-%d %H:%M").to_string()
@@ -510,6 +510,11 @@ pub(crate) fn local_day(at: Timestamp) -> String {
     at.to_zoned(TimeZone::system()).strftime("%Y-%m-%d").to_string()
 }
 
+/// How long ago a moment was: `5 min ago`, or its date if it is ahead.
+pub(crate) fn ago(then: Timestamp, now: Timestamp) -> String {
+    let age = age(then, now);
+    if is_ahead(then, now) { age } else { format!("{age} ago") }
+}
 
 fn is_ahead(then: Timestamp, now: Timestamp) -> bool {
     then.duration_since(now) > SignedDuration::from_hours(24)

@@ -149,7 +149,7 @@ impl MergedUnits {
                 Change::Edit(_) => "edited",
                 Change::Remove => "to remove",
             };
-            printed.push_str(&format!("{what}: {}\n", output::safe(&unit.unit.title)));
+            printed.push_str(&format!("{what}: {}\n", output::safe_title(&unit.unit.title)));
         }
         printed.push_str(&format!("on branch {branch}; your main branch has it once you merge it\n"));
         if proposed.is_delivered {
@@ -165,7 +165,9 @@ fn commit_message(changes: &[(MergedUnit, Change)]) -> String {
         Some((_, Change::Edit(_))) => "Edit",
         _ => "Remove",
     };
-    let safe = |text: &str, chars_max| text::escape_forge_syntax(&text::one_line(text, chars_max));
+    let safe = |title: &str, chars_max| {
+        text::escape_forge_syntax(&text::one_line(&output::safe_title(title), chars_max))
+    };
     let subject = match changes {
         [(unit, _)] => safe(&unit.unit.title, 60),
         changes => format!("{} units", changes.len()),

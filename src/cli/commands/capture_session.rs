@@ -304,7 +304,7 @@ fn describe(capture: &Capture, titles: &[String]) -> String {
     let saved = || {
         let mut text = format!("saved: {units} on branch {branch}\n");
         for title in titles.iter().take(TITLES_MAX) {
-            text.push_str(&format!("  - {}\n", output::safe(title)));
+            text.push_str(&format!("  - {}\n", output::safe_title(title)));
         }
         if titles.len() > TITLES_MAX {
             text.push_str(&format!("  and {} more\n", titles.len() - TITLES_MAX));

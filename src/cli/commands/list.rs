@@ -73,12 +73,14 @@ impl ListArgs {
         } else if self.stale {
             let rows = listed.iter().map(|((_, unit), stale)| {
                 let why = stale.as_ref().map(Staleness::in_words).unwrap_or_default();
-                [unit.id.as_str(), &why, &title_with_status(unit)].map(output::safe).to_vec()
+                let title = output::safe_title(&title_with_status(unit));
+                [unit.id.as_str(), &why, &title].map(output::safe).to_vec()
             });
             pager::print(context, &output::table(&["ID", "WHY", "TITLE"], rows))?;
         } else {
             let rows = listed.iter().map(|((_, unit), _)| {
-                [unit.id.as_str(), unit.kind.as_str(), unit.domain.as_str(), &title_with_status(unit)]
+                let title = output::safe_title(&title_with_status(unit));
+                [unit.id.as_str(), unit.kind.as_str(), unit.domain.as_str(), &title]
                     .map(output::safe)
                     .to_vec()
             });

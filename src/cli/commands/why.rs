@@ -105,7 +105,7 @@ impl WhyArgs {
                 "imported_from": imported,
             }));
         }
-        let mut text = format!("{}\n", output::safe(title.unwrap_or(&id)));
+        let mut text = format!("{}\n", output::safe_title(title.unwrap_or(&id)));
         text.push_str(&format!("{}\n", path.unwrap_or("not among the merged units")));
         match &forgotten {
             Some((at, session)) => text.push_str(&format!(

@@ -10,7 +10,7 @@ use queue::EvidenceLine;
 use ratatui::style::{Color, Style};
 use similar::{ChangeTag, TextDiff};
 
-use crate::output::{self, Line, Part, age, ago, counted, safe, wrap};
+use crate::output::{self, Line, Part, age, ago, counted, safe, safe_title, wrap};
 
 pub(super) const DIM: Style = Style::new().dim();
 pub(super) const BOLD: Style = Style::new().bold();
@@ -131,7 +131,7 @@ pub(super) fn list(items: &[Item], put_off: usize, now: Timestamp) -> String {
         }
         let head = format!("{number:>3}  {:<kind_width$}  ", kind(item));
         let indent = output::width(&head);
-        let mut title = wrap(&safe(item.title()), width.saturating_sub(indent).max(20)).into_iter();
+        let mut title = wrap(&safe_title(item.title()), width.saturating_sub(indent).max(20)).into_iter();
         lines.push(Line::from(vec![Part::raw(head), Part::raw(title.next().unwrap_or_default())]));
         lines.extend(title.map(|row| Line::from(format!("{}{row}", " ".repeat(indent)))));
         lines.extend(
@@ -168,8 +168,10 @@ fn kind(item: &Item) -> String {
 
 /// A unit as it would read, with what it rests on.
 pub(super) fn unit(item: &Item, evidence: &[EvidenceLine], width: usize, now: Timestamp) -> Vec<Line> {
-    let mut lines: Vec<Line> =
-        wrap(&safe(item.title()), width).into_iter().map(|row| Line::from(Part::styled(row, BOLD))).collect();
+    let mut lines: Vec<Line> = wrap(&safe_title(item.title()), width)
+        .into_iter()
+        .map(|row| Line::from(Part::styled(row, BOLD)))
+        .collect();
     let mut facts = Vec::new();
     match &item.unit {
         Some(unit) => {
@@ -316,7 +318,7 @@ pub(super) fn reviewed_lines(verb: &str, reviewed: &Reviewed) -> String {
     for item in &reviewed.decided {
         let is_removed = verb == MERGED && item.action == Action::Removes;
         let verb = if is_removed { "removed" } else { verb };
-        text.push_str(&format!("{verb}: {}\n", safe(item.title())));
+        text.push_str(&format!("{verb}: {}\n", safe_title(item.title())));
     }
     // Where the branch has its usual name, there is nothing to wonder about.
     if let Some(branch) = reviewed.merged_into.as_deref().filter(|name| !["main", "master"].contains(name)) {
@@ -325,7 +327,7 @@ pub(super) fn reviewed_lines(verb: &str, reviewed: &Reviewed) -> String {
     let left: Vec<_> = reviewed
         .left
         .iter()
-        .map(|(item, why)| (safe(item.title()), describe_not_merged(item, why).0))
+        .map(|(item, why)| (safe_title(item.title()), describe_not_merged(item, why).0))
         .collect();
     // What stops all of them is said once.
     for same in left.chunk_by(|(_, one), (_, other)| one == other) {

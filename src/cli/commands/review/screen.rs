@@ -17,7 +17,7 @@ use super::call::{LATER, Review, one_reason};
 use super::render::{self, BOLD, DIM, WARN};
 use crate::async_runtime;
 use crate::error::CliError;
-use crate::output::{self, Line, Part, counted, fit, safe, wrap};
+use crate::output::{self, Line, Part, counted, fit, safe, safe_title, wrap};
 use crate::tui::Screen;
 
 const KEYS: &str = "m merge  e edit  r reject  l later  a all  ↑↓ move  space page  ? help  q quit";
@@ -431,7 +431,7 @@ impl Page {
             let kind = knowledge::text::one_line(item.kind(), 12);
             let is_cut = at == first && first > 0 || at + 1 == first + rows && at + 1 < self.items.len();
             let more = if is_cut { "…" } else { " " };
-            let text = format!("{mark}{more}{kind:<kind_width$}  {}", safe(item.title()));
+            let text = format!("{mark}{more}{kind:<kind_width$}  {}", safe_title(item.title()));
             let style = if is_chosen { BOLD } else { Style::new() };
             Some(Line::from(Part::styled(fit(&text, width), style)))
         };

@@ -379,7 +379,9 @@ impl Status {
             lines.extend(page.map(|page| Line::from(Part::styled(format!("  {page}"), DIM))));
             for title in review.titles.iter().take(TITLES_MAX.saturating_sub(shown)) {
                 shown += 1;
-                for (at, row) in wrap(&safe(title), width.saturating_sub(4).max(20)).into_iter().enumerate() {
+                for (at, row) in
+                    wrap(&output::safe_title(title), width.saturating_sub(4).max(20)).into_iter().enumerate()
+                {
                     lines.push(Line::from(format!("  {} {row}", if at == 0 { "-" } else { " " })));
                 }
             }
