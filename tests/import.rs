@@ -451,3 +451,57 @@ fn what_a_note_says_no_more_is_reset_unless_a_person_set_it() {
     );
     assert!(unit().body.contains("6545"));
 }
+
+#[test]
+fn a_changed_status_or_scope_alone_is_proposed_once() {
+    let home = Home::new();
+    let note = |keys: &str| {
+        let text = format!(
+            "---\n{keys}title: Port\n---\n\nThe staging database listens on port 6543 of the host.\n"
+        );
+        home.write("kept/port.md", text);
+    };
+    let folder = home.sandbox.path().join("kept");
+    let import = || home.import(&[folder.to_str().unwrap()]);
+    note("scope: src/old\n");
+    let first = import();
+    home.merge(&first);
+    assert_eq!(reasons(&import()), ["known already: port in the brain"]);
+    let path = first["units"][0]["path"].as_str().unwrap().to_owned();
+    let file = home.sandbox.brain().join(&path);
+    let unit = || {
+        let text = std::fs::read_to_string(&file).unwrap();
+        knowledge::Document::parse(text).unwrap().unit(&path).unwrap()
+    };
+    for (keys, status, scope) in [
+        ("status: superseded\nscope: src/old\n", "superseded", Some("src/old")),
+        ("status: superseded\nscope: src/new\n", "superseded", Some("src/new")),
+        ("", "active", None),
+    ] {
+        note(keys);
+        let changed = import();
+        assert_eq!(titles(&changed), ["Port"], "{keys}: {changed}");
+        assert_eq!(changed["units"][0]["updates"], true);
+        let waits = format!("known already: port on branch {}", changed["branch"].as_str().unwrap());
+        assert_eq!(reasons(&import()), [waits], "{keys}");
+        home.merge(&changed);
+        assert_eq!(unit().status.as_deref(), Some(status), "{keys}");
+        assert_eq!(unit().scope.first().and_then(|scope| scope.path.clone()).as_deref(), scope, "{keys}");
+        assert_eq!(reasons(&import()), ["known already: port in the brain"], "{keys}");
+    }
+    // What a person has said there since stays, and is proposed to nobody.
+    let text = std::fs::read_to_string(&file).unwrap();
+    std::fs::write(&file, text.replace("status: active", "status: deprecated")).unwrap();
+    home.sandbox.git(&["commit", "--quiet", "--all", "--message", "mine"]);
+    assert_eq!(reasons(&import()), ["known already: port in the brain"]);
+}
+
+#[test]
+fn a_list_of_memories_that_cannot_be_read_is_listed() {
+    let home = Home::new();
+    home.write(".claude/projects/-code-web-shop/memory/MEMORY.md", b"- caf\xe9 au lait is a drink\n");
+    let imported = home.import(&["auto-memory", "--dry-run"]);
+    let left: Vec<_> = imported["left_out"].as_array().unwrap().iter().map(|left| &left["what"]).collect();
+    assert_eq!(left, ["~/.claude/projects/-code-web-shop/memory/MEMORY.md"], "{imported}");
+    assert_eq!(reasons(&imported), ["is not UTF-8"]);
+}

@@ -195,7 +195,7 @@ fn collect_units(
             let unit = if units.len() >= UNITS_MAX {
                 Err(format!("more than {UNITS_MAX} units; import again after reviewing these"))
             } else {
-                match known.compare(&section, &file.shown) {
+                match known.compare(&section, &file.shown, |document| keys.is_changed(document)) {
                     Comparison::New => Ok(new_unit(&section, &keys, file, known, now)),
                     Comparison::Changed { path } => {
                         let updated = update_unit(&section, &keys, file, repository, base, &path, now)?;

@@ -18,7 +18,7 @@ use crate::unit_files::{UnitFiles, read_units};
 /// How a section compares with what is known.
 pub(super) enum Comparison {
     New,
-    /// It has changed since an earlier import made a unit of it, at this path.
+    /// It, or what its file says beside it, has changed since an earlier import made a unit of it, at this path.
     Changed {
         path: String,
     },
@@ -34,12 +34,22 @@ struct TextSource {
     place: String,
 }
 
+/// A unit that an earlier import has made.
+struct ImportedUnit {
+    /// Of the text that it was made of.
+    digest: String,
+    path: String,
+    document: Document,
+}
+
 /// What is known before an import, and what the import adds.
 #[derive(Default)]
 pub(super) struct KnownTexts {
     texts: TextIndex<TextSource>,
-    /// The digest and the path of each imported unit of the brain, by its file and section.
-    imported: HashMap<(String, Option<String>), (String, String)>,
+    /// Each imported unit of the brain, by its file and section.
+    imported: HashMap<(String, Option<String>), ImportedUnit>,
+    /// The units on branches that an import has made of a text, by the text's digest.
+    waiting: HashMap<String, Vec<(TextSource, Document)>>,
     ids: HashSet<String>,
     /// The branch on which an earlier import proposed a section, by its digest.
     proposed: HashMap<String, String>,
@@ -55,7 +65,8 @@ impl KnownTexts {
             known.add(unit.id.as_str(), "in the brain", &unit_text(unit));
             if let Some(document) = view.read(path).ok().and_then(|raw| Document::parse(raw).ok()) {
                 for (file, section, digest) in import_sources(&document) {
-                    known.imported.insert((file, section), (digest, path.clone()));
+                    let unit = ImportedUnit { digest, path: path.clone(), document: document.clone() };
+                    known.imported.insert((file, section), unit);
                 }
             }
         }
@@ -65,8 +76,13 @@ impl KnownTexts {
         for branch in repository.pending_branches()? {
             for (path, content) in repository.branch_files(&branch.name)? {
                 let document = String::from_utf8(content).ok().and_then(|raw| Document::parse(raw).ok());
-                if let Some(unit) = document.and_then(|document| document.unit(&path).ok()) {
-                    known.add(unit.id.as_str(), &format!("on branch {}", branch.name), &unit_text(&unit));
+                let Some(document) = document else { continue };
+                let Ok(unit) = document.unit(&path) else { continue };
+                let place = format!("on branch {}", branch.name);
+                known.add(unit.id.as_str(), &place, &unit_text(&unit));
+                for (_, _, digest) in import_sources(&document) {
+                    let source = TextSource { id: unit.id.to_string(), place: place.clone() };
+                    known.waiting.entry(digest).or_default().push((source, document.clone()));
                 }
             }
         }
@@ -78,19 +94,32 @@ impl KnownTexts {
         self.proposed.clear();
     }
 
-    /// Compares a section of a file.
-    pub(super) fn compare(&self, section: &NoteSection, file: &str) -> Comparison {
+    /// Compares a section of a file. `is_changed` tells whether the file says something else beside its text than at the
+    /// import of a unit.
+    pub(super) fn compare(
+        &self,
+        section: &NoteSection,
+        file: &str,
+        is_changed: impl Fn(&Document) -> bool,
+    ) -> Comparison {
         let known = |TextSource { id, place }: &TextSource| Comparison::Known {
             reason: format!("known already: {id} {place}"),
         };
         let digest = section_digest(section);
+        let imported = self.imported.get(&(file.to_owned(), section.section.clone()));
+        if let Some(unit) = imported.filter(|unit| unit.digest == digest && is_changed(&unit.document)) {
+            let waiting = self.waiting.get(&digest).into_iter().flatten();
+            let mut same = waiting.filter(|(_, document)| !is_changed(document));
+            let changed = || Comparison::Changed { path: unit.path.clone() };
+            return same.next().map_or_else(changed, |(source, _)| known(source));
+        }
         if let Some(same) = self.texts.find_same(&digest) {
             return known(same);
         }
-        if let Some((imported, path)) = self.imported.get(&(file.to_owned(), section.section.clone())) {
-            return match *imported == digest {
+        if let Some(unit) = imported {
+            return match unit.digest == digest {
                 true => Comparison::Known { reason: "imported before".to_owned() },
-                false => Comparison::Changed { path: path.clone() },
+                false => Comparison::Changed { path: unit.path.clone() },
             };
         }
         if let Some(branch) = self.proposed.get(&digest) {
@@ -208,7 +237,8 @@ mod tests {
     }
 
     fn is_known(known: &KnownTexts, title: &str, body: &str) -> bool {
-        matches!(known.compare(&section(title, body), "x.md"), Comparison::Known { .. })
+        let compared = known.compare(&section(title, body), "x.md", |_| false);
+        matches!(compared, Comparison::Known { .. })
     }
 
     #[test]

@@ -42,6 +42,9 @@ pub(super) struct ProposedUnit {
     content: String,
     #[serde(skip)]
     pub digest: String,
+    /// What an update says beside the text: the text alone may be one that was proposed before.
+    #[serde(skip)]
+    change: String,
 }
 
 impl ProposedUnit {
@@ -79,6 +82,7 @@ impl ProposedUnit {
             updates,
             content: content.to_owned(),
             digest,
+            change: String::new(),
         }
     }
 
@@ -154,6 +158,13 @@ impl NoteKeys {
             }
         }
         (Self { kept, is_enforced }, problems)
+    }
+
+    /// Whether an update would change a unit.
+    pub(super) fn is_changed(&self, document: &Document) -> bool {
+        let mut updated = document.clone();
+        self.update(&mut updated);
+        KEPT_KEYS.iter().any(|key| updated.get(key) != document.get(key))
     }
 
     /// Puts into a unit what the note says otherwise than at the last import. Returns the keys of which the note says
@@ -303,6 +314,7 @@ pub(super) fn new_unit(
         updates: false,
         content: document.as_str().to_owned(),
         digest,
+        change: String::new(),
     }
 }
 
@@ -348,6 +360,7 @@ pub(super) fn update_unit(
         updates: true,
         content: document.as_str().to_owned(),
         digest,
+        change: keys.kept.iter().map(|(key, value)| format!("{key} {value:?}\n")).collect(),
     };
     Ok(Ok((unit, left)))
 }
@@ -389,7 +402,8 @@ pub(super) fn branch_name(brain: &Path, units: &[ProposedUnit], now: Timestamp) 
     hasher.update(&system::process::host_name());
     hasher.update(brain.as_os_str().as_encoded_bytes());
     for unit in units {
-        hasher.update(unit.path.as_bytes()).update(unit.digest.as_bytes());
+        hasher.update(unit.path.as_bytes()).update(unit.digest.as_bytes()).update(&[u8::from(unit.updates)]);
+        hasher.update(unit.change.as_bytes());
     }
     format!("{IMPORT_BRANCH_PREFIX}{}-{}", now.strftime("%Y%m%d"), &hasher.finalize().to_hex()[..8])
 }

@@ -295,9 +295,9 @@ pub(super) fn read(path: &Path) -> Result<String, String> {
     Ok(text.strip_prefix('\u{feff}').map(str::to_owned).unwrap_or(text))
 }
 
-/// Whether a file contains only links to other files.
+/// Whether a file contains only links to other files. One that cannot be read is listed as such later.
 fn is_link_list(path: &Path) -> bool {
-    let Ok(text) = read(path) else { return true };
+    let Ok(text) = read(path) else { return false };
     text.lines().map(str::trim).all(|line| {
         let item = line.trim_start_matches(['-', '*', ' ']);
         line.is_empty() || line.starts_with('#') || (item.starts_with('[') && item.contains(".md)"))
