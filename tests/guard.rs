@@ -426,12 +426,23 @@ fn a_folder_above_a_held_place_is_not_removed_unheard() {
         "Keys",
         "Ask first.",
     );
-    for command in ["rm -rf src", "git rm -r src/auth", "mv src old", "cd src; rm -r *", "rm -rf ../shop"] {
+    for command in [
+        "rm -rf src",
+        "git rm -r src/auth",
+        "mv src old",
+        "cd src; rm -r *",
+        "rm -rf ../shop",
+        "rm -rf ..",
+        "env -S 'rm -rf src'",
+        "cd src && rm -rf ../../",
+    ] {
         let refused = fixture.before_command(command, command);
         assert_eq!(refused["permissionDecision"], "deny", "{command}: {refused}");
         assert_eq!(fixture.before_command(command, "rm -r src/auth"), Value::Null, "{command}: once");
     }
-    for command in ["rm -rf tests", "mv README.md src", "rm -r src/authors", "rm -rf ../shop/target"] {
+    for command in
+        ["rm -rf tests", "mv README.md src", "rm -r src/authors", "rm -rf ../shop/target", "rm -rf ../shops"]
+    {
         assert_eq!(fixture.before_command("s", command), Value::Null, "{command}");
     }
 }

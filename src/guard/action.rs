@@ -1,7 +1,7 @@
 //! What an agent is about to do, or has done.
 
 use std::collections::HashSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
@@ -43,6 +43,8 @@ pub struct Action {
     pub(crate) output: Option<Output>,
     /// Whether only the output counts.
     pub(crate) has_passed: bool,
+    /// Where the tool runs.
+    folder: PathBuf,
 }
 
 impl Action {
@@ -51,7 +53,7 @@ impl Action {
     /// `None` for a tool that neither edits nor runs anything, or an input that is not the tool's.
     pub fn new(tool: &str, input: &Value, folder: &str, error: Option<&str>) -> Option<Self> {
         let text = |key: &str| input[key].as_str();
-        let mut action = Self { output: error.map(Output::new), ..Self::default() };
+        let mut action = Self { output: error.map(Output::new), folder: folder.into(), ..Self::default() };
         match tool {
             "Bash" => {
                 let script = bash::read_script(text("command")?, folder);
@@ -99,7 +101,8 @@ impl Action {
         }
     }
 
-    /// Finds for each changed file its path in its repository.
+    /// Finds for each changed file its path in its repository. A folder above the repository that the tool runs in takes
+    /// that along.
     pub fn locate(&mut self, mut in_repository: impl FnMut(&str) -> Option<String>) {
         for file in &mut self.files {
             file.in_repository = in_repository(&file.path);
@@ -107,6 +110,17 @@ impl Action {
             if file.with_below && file.in_repository.is_none() {
                 file.in_repository = in_repository(&format!("{}/*", file.path)).map(|_| String::new());
             }
+        }
+        let above = self.files.iter().find(|file| {
+            file.with_below && file.in_repository.is_none() && self.folder.starts_with(&file.path)
+        });
+        let Some(above) = above else { return };
+        let mut inner = self.folder.ancestors().take_while(|folder| *folder != Path::new(&above.path));
+        let root =
+            inner.find(|folder| in_repository(&format!("{}/*", folder.display())).as_deref() == Some("*"));
+        if let Some(root) = root {
+            let (path, in_repository) = (root.display().to_string(), Some(String::new()));
+            self.files.push(ChangedFile { path, in_repository, with_below: true });
         }
     }
 

@@ -353,6 +353,19 @@ fn inner_script(program: &str, arguments: &[String]) -> Option<String> {
             arguments[at + 1..].iter().find(|word| !word.starts_with('-')).cloned()
         }
         "eval" => Some(arguments.join(" ")),
+        // It splits the value into words, and puts those behind it at their end.
+        "env" => {
+            let (before, behind) = split_at_command(program, arguments, 0);
+            let split = before.iter().enumerate().find_map(|(at, word)| {
+                let value = word.strip_prefix("--split-string=").or_else(|| word.strip_prefix("-S"));
+                let is_next =
+                    takes_next_word(program, word) && (word == "--split-string" || word.ends_with('S'));
+                if is_next { before.get(at + 1).map(String::as_str) } else { value }
+            })?;
+            Some(
+                std::iter::once(split).chain(behind.iter().map(String::as_str)).collect::<Vec<_>>().join(" "),
+            )
+        }
         _ => None,
     }
 }
@@ -535,6 +548,10 @@ mod tests {
             "echo a | xargs --max-args 1 cargo publish",
             "echo a | xargs -0rn1 -I {} cargo publish",
             "echo a | xargs -0I {} cargo publish",
+            "env -S 'cargo publish'",
+            "env -i -S'cargo publish'",
+            "env -S cargo publish",
+            "env --split-string='A=b cargo' publish",
         ] {
             assert_eq!(inner(text), "cargo publish", "{text}");
         }
@@ -563,7 +580,7 @@ mod tests {
             ["/p/src/queue/a", "/p/b", "/p/c"]
         );
         assert_eq!(
-            changed("env -C src rm a; sudo --chdir=src touch b && rm c"),
+            changed("env -C src -S 'rm a'; sudo --chdir=src touch b && rm c"),
             ["/p/src/a", "/p/src/b", "/p/c"]
         );
         assert_eq!(changed("git -C \"$D\" rm a; rm b"), ["/p/b"]);

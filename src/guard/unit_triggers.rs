@@ -140,9 +140,15 @@ mod tests {
                 assert_eq!(evidence(unit, &bash(command)), Some(Evidence::Path), "{command}");
             }
         }
-        for command in
-            ["rm -rf src", "cd src && rm -r *", "mv ../p/src /tmp", "rm -rf *", "rm -r /p", "mv /p /q"]
-        {
+        for command in [
+            "rm -rf src",
+            "cd src && rm -r *",
+            "mv ../p/src /tmp",
+            "rm -rf *",
+            "rm -r /p",
+            "mv /p /q",
+            "rm -r /",
+        ] {
             for unit in [&file, &folder] {
                 assert_eq!(evidence(unit, &bash(command)), Some(Evidence::Path), "{command}");
             }
@@ -159,7 +165,7 @@ mod tests {
             "git restore src",
             "find src -name '*.rs'",
             "rsync -a /old/ src",
-            "rm -rf sr src2 src/auth2 keys /q /",
+            "rm -rf sr src2 src/auth2 keys /q",
             "echo rm -rf src",
         ] {
             for unit in [&file, &folder, &text] {
