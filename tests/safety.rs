@@ -173,6 +173,63 @@ fn files_of_root_in_the_way_are_named_with_the_command_that_helps() {
 }
 
 #[test]
+fn a_queue_that_cannot_be_written_is_named_with_the_command_that_helps() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("root may write all files, and only root can run a program as another user");
+        return;
+    }
+    for name in ["queue.db", "queue.db-shm"] {
+        let sandbox = Sandbox::with_brain();
+        sandbox.capture(&fixture("transcripts/synthetic/nothing_chat.jsonl"));
+        sandbox.wait_for_workers();
+        let (state, transcript) = (state(&sandbox), sandbox.path().join("t.jsonl"));
+        std::fs::copy(fixture("transcripts/synthetic/flywheel.jsonl"), transcript).unwrap();
+        // While another process has the queue open, SQLite removes no file beside it.
+        let other = rusqlite::Connection::open(state.join("queue.db")).unwrap();
+        other.query_row("SELECT count(*) FROM captures", [], |row| row.get::<_, i64>(0)).unwrap();
+        give_all(sandbox.path(), NOBODY);
+        let file = state.join(name);
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o400)).unwrap();
+        let run = |arguments: &[&str]| {
+            let mut command = sandbox.command();
+            both(&command.args(arguments).uid(NOBODY).gid(NOBODY).output().unwrap())
+        };
+        let hook = run(&["capture-session", "--transcript", "t.jsonl"]);
+        assert!(hook.contains("is stored in the spool") && !hook.contains("busy"), "{name}: {hook}");
+        for arguments in [&["status"][..], &["doctor", "--offline"]] {
+            let printed = run(arguments).split_whitespace().collect::<Vec<_>>().join(" ");
+            let fix = format!("fix: chmod u+rw '{}'", file.display());
+            assert!(printed.contains("cannot be written") && printed.contains(&fix), "{name}: {printed}");
+        }
+        sandbox.wait_for_workers();
+        drop(other);
+        give_all(sandbox.path(), 0);
+        sandbox.ok(["status"]);
+        wait_until("the session is read", || sandbox.json(["status", "--json"])["queue"]["done"] == 1);
+    }
+}
+
+#[test]
+fn a_session_that_waits_in_the_spool_is_reported() {
+    let sandbox = Sandbox::with_brain();
+    sandbox.capture(&fixture("transcripts/synthetic/nothing_chat.jsonl"));
+    sandbox.wait_for_workers();
+    // The queue takes no row, for a reason that no other check knows.
+    let database = rusqlite::Connection::open(state(&sandbox).join("queue.db")).unwrap();
+    let refuse = "CREATE TRIGGER refuse BEFORE INSERT ON captures BEGIN SELECT RAISE(ABORT, 'refused'); END";
+    database.execute_batch(refuse).unwrap();
+    drop(database);
+    let hook = both(&end_session(&sandbox));
+    assert!(hook.contains("is stored in the spool") && !hook.contains("busy"), "{hook}");
+    let spooled = std::fs::read_dir(state(&sandbox).join("spool")).unwrap().next().unwrap().unwrap().path();
+    let said = || both(&sandbox.run(["doctor", "--offline"]));
+    assert!(!said().contains("not taken in"), "it has only just come");
+    let old = std::time::SystemTime::now() - std::time::Duration::from_secs(300);
+    std::fs::File::options().write(true).open(&spooled).unwrap().set_modified(old).unwrap();
+    assert!(said().contains("1 session in the spool for 5 min is not taken in"), "{}", said());
+}
+
+#[test]
 fn a_lock_that_cannot_be_opened_is_reported_and_given_up() {
     let sandbox = Sandbox::with_brain();
     sandbox.capture(&fixture("transcripts/synthetic/flywheel.jsonl"));

@@ -511,6 +511,24 @@ fn a_token_that_ends_soon_is_named_before_it_does() {
 }
 
 #[test]
+fn a_damaged_login_is_named() {
+    let sandbox = Sandbox::with_brain();
+    log_in(&sandbox);
+    std::fs::write(sandbox.state().join("server.json"), "{").unwrap();
+    let status = sandbox.ok(["status"]).split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(
+        status.contains("server.json is not a login: run `nugget login` again; fix: nugget login URL"),
+        "{status}"
+    );
+    let output = sandbox.run(["doctor", "--offline"]);
+    let doctor = String::from_utf8_lossy(&output.stdout).into_owned();
+    let line = doctor.lines().find(|line| line.contains("server.json")).unwrap_or(&doctor);
+    assert!(line.starts_with("failure  server "), "{doctor}");
+    sandbox.ok(["logout"]);
+    assert!(!sandbox.ok(["status"]).contains("server.json"));
+}
+
+#[test]
 fn a_server_sends_traces_and_metrics_to_the_environments_collector() {
     if !has_postgres() {
         return;

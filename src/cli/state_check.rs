@@ -1,15 +1,21 @@
 //! Finds what keeps a worker from working for a brain.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use brain::StatePaths;
 use brain::paths::{self, Blocked};
-use queue::FileLocks;
+use jiff::{SignedDuration, Timestamp};
+use knowledge::text::error_chain;
+use queue::{FileLocks, Spool};
+use team_client::LoginError;
 
 use crate::error::CliError;
+use crate::output::{self, counted};
 
 /// With less free space neither the queue nor the index can be written.
 const FREE_BYTES_MIN: u64 = 1 << 20;
+/// How long a session may be in the spool. A command takes it in, unless the queue is busy for seconds.
+const SPOOLED_MAX: SignedDuration = SignedDuration::from_secs(60);
 
 /// What is wrong with the brain's repository or state folder, and how to fix it.
 pub(crate) struct StateProblem {
@@ -73,11 +79,25 @@ impl StateProblem {
         })
     }
 
-    /// Looks whether the mode of the state folder, or of the folder that it is to be created in, keeps files out.
+    /// Looks whether the mode of the state folder, or of the folder that it is to be created in, keeps files out, or that
+    /// of a file of the queue's keeps rows out.
     pub(crate) fn find_unwritable(places: &StatePaths) -> Option<Self> {
-        let folder = places.folder().ancestors().find(|folder| folder.exists())?;
-        if system::process::is_root() || system::file::is_writable(folder) {
+        if system::process::is_root() {
             return None;
+        }
+        let folder = places.folder().ancestors().find(|folder| folder.exists())?;
+        if system::file::is_writable(folder) {
+            let files = ["", "-wal", "-shm"].map(|end| {
+                let mut file = places.queue().into_os_string();
+                file.push(end);
+                PathBuf::from(file)
+            });
+            let file = files.into_iter().find(|file| file.exists() && !system::file::is_writable(file))?;
+            let file = file.display();
+            return Some(Self {
+                message: format!("{file} cannot be written, so that the queue takes no capture"),
+                fix: format!("chmod u+rw '{file}'"),
+            });
         }
         Some(Self {
             message: format!("{} cannot be written, so that nothing is captured or asked", folder.display()),
@@ -97,6 +117,29 @@ impl StateProblem {
             message: format!("the disk that holds {} is full", folder.display()),
             fix: "free some space; what is queued waits until then and is not lost".to_owned(),
         })
+    }
+
+    /// Looks whether sessions stay in the spool, though each command queues what is there.
+    pub(crate) fn find_waiting(places: &StatePaths) -> Option<Self> {
+        let now = Timestamp::now();
+        let stored = Spool::new(places.spool()).times().into_iter();
+        let stored = stored.filter_map(|stored| Timestamp::try_from(stored).ok());
+        let waiting: Vec<_> = stored.filter(|stored| now.duration_since(*stored) > SPOOLED_MAX).collect();
+        let oldest = waiting.iter().min()?;
+        let (sessions, age) = (counted(waiting.len() as u64, "session"), output::age(*oldest, now));
+        let is = if waiting.len() == 1 { "is" } else { "are" };
+        Some(Self {
+            message: format!("{sessions} in the spool for {age} {is} not taken in by the queue"),
+            fix: "`nugget status -v` says why; nothing is lost".to_owned(),
+        })
+    }
+
+    /// That nothing can be handed over to the team's server, as the file with the login cannot be used.
+    pub(crate) fn of_login(error: &LoginError) -> Self {
+        Self {
+            message: format!("nothing is handed over to the team's server: {}", error_chain(error)),
+            fix: "nugget login URL; or nugget logout, to have captures read here".to_owned(),
+        }
     }
 
     /// Looks for files of another user, and for files that cannot be read, in the state folder, the brain and the cache.

@@ -136,9 +136,21 @@ pub enum Error {
 impl Error {
     /// Whether the database's file is damaged, so that no later attempt can succeed.
     pub fn is_damaged(&self) -> bool {
-        let (Self::Open { source, .. } | Self::Sqlite(source)) = self else { return false };
-        let code = source.sqlite_error_code();
-        matches!(code, Some(rusqlite::ErrorCode::DatabaseCorrupt | rusqlite::ErrorCode::NotADatabase))
+        use rusqlite::ErrorCode::{DatabaseCorrupt, NotADatabase};
+        matches!(self.sqlite_code(), Some(DatabaseCorrupt | NotADatabase))
+    }
+
+    /// Whether other processes or threads use the database, so that a later attempt may well succeed.
+    pub fn is_busy(&self) -> bool {
+        use rusqlite::ErrorCode::{DatabaseBusy, DatabaseLocked};
+        matches!(self, Self::Pool(_)) || matches!(self.sqlite_code(), Some(DatabaseBusy | DatabaseLocked))
+    }
+
+    fn sqlite_code(&self) -> Option<rusqlite::ErrorCode> {
+        match self {
+            Self::Open { source, .. } | Self::Sqlite(source) => source.sqlite_error_code(),
+            _ => None,
+        }
     }
 }
 

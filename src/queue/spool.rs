@@ -3,6 +3,7 @@
 use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use crate::capture::Announcement;
 
@@ -79,10 +80,17 @@ impl Spool {
 
     /// Whether nothing is stored. Corrupt files do not count.
     pub fn is_empty(&self) -> bool {
-        let names = fs::read_dir(&self.folder).into_iter().flatten().flatten().map(|entry| entry.path());
-        let is_stored =
-            |path: &PathBuf| path.extension().is_some_and(|ending| ending == "json" || ending == "new");
-        !names.into_iter().any(|path| is_stored(&path))
+        self.stored().next().is_none()
+    }
+
+    /// When each announcement was stored, in no order. Corrupt files do not count.
+    pub fn times(&self) -> Vec<SystemTime> {
+        self.stored().filter_map(|path| fs::metadata(path).ok()?.modified().ok()).collect()
+    }
+
+    fn stored(&self) -> impl Iterator<Item = PathBuf> {
+        let paths = fs::read_dir(&self.folder).into_iter().flatten().flatten().map(|entry| entry.path());
+        paths.filter(|path| path.extension().is_some_and(|ending| ending == "json" || ending == "new"))
     }
 
     /// The files that hold no announcement, such as those that [`list`](Self::list) has renamed, sorted. Nothing else

@@ -155,7 +155,7 @@ impl CaptureSessionArgs {
         })?;
         failpoint::here!("hook-after-spawn");
         let added = match added {
-            Err(error) if self.wait || error.is_damaged() => return Err(spooled(&session, error)),
+            Err(error) if self.wait || !error.is_busy() => return Err(spooled(&session, error)),
             Ok(added) if self.wait => return follow(&brain, &places, added, self.json),
             added => added.ok(),
         };

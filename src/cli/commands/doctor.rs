@@ -161,11 +161,19 @@ fn run_checks(context: &Context, offline: bool) -> Vec<Check> {
         checks.extend(stores);
         checks.extend(check_spool(&places));
         checks.push(archive);
-        let login = Login::read(places.folder()).ok().flatten();
+        let login = Login::read(places.folder());
         let unread = Some(places.queue()).filter(|path| path.is_file());
         let unread = unread.and_then(|path| actors::last_unread(&Queue::open(&path).ok()?));
-        checks.push(check_model(&config, reader.join().ok(), login.is_some(), unread));
-        checks.extend(login.map(|login| check_server(&login, &root, offline)));
+        // A login that cannot be read still says that sessions are handed over.
+        let is_handed_over = login.as_ref().map_or(true, Option::is_some);
+        checks.push(check_model(&config, reader.join().ok(), is_handed_over, unread));
+        checks.extend(match login {
+            Ok(login) => login.map(|login| check_server(&login, &root, offline)),
+            Err(error) => {
+                let StateProblem { message, fix } = StateProblem::of_login(&error);
+                Some(Check::failure("server", message).fix(fix))
+            }
+        });
         checks.extend(model_server.join().ok().flatten().map(
             |model_server::Finding { is_ok, message, fix }| {
                 let level = if is_ok { Level::Ok } else { Level::Warning };
@@ -586,7 +594,9 @@ fn check_queue(places: &StatePaths) -> Check {
         let depths = queue.stage_depths()?;
         let is_stalled =
             !is_drained && needs_worker(tally.unfinished(), &captures, &depths, is_server_away, now);
-        Ok(if tally.dead > 0 {
+        Ok(if let Some(StateProblem { message, fix }) = StateProblem::find_waiting(places) {
+            Check::warning(name, format!("{counts}; {message}")).fix(fix)
+        } else if tally.dead > 0 {
             Check::warning(name, format!("{counts}; {} failed", counted(tally.dead, "capture")))
                 .fix("`nugget status` says why; then run `nugget retry --all`")
         } else if is_stalled {

@@ -293,13 +293,19 @@ impl Status {
             spooled: Spool::new(places.spool()).list()?.len(),
             next_retry: None,
             sweep: None,
+        let (server, login_problem) = match ServerStatus::read(&places) {
+            Ok(server) => (server, None),
+            Err(error) => (None, Some(StateProblem::of_login(&error))),
+        };
+        let problem = StateProblem::find(brain.root(), &places);
+        let problem = problem.or_else(|| StateProblem::find_waiting(&places)).or(login_problem);
             unread: None,
             archive: None,
             guard: GuardTally::default(),
             remote: RemoteStatus::read(brain),
-            server: ServerStatus::read(&places),
+            server,
             is_running: FileLocks::new(places.wait_lock(), places.drain_lock()).is_draining(),
-            problem: StateProblem::find(brain.root(), &places),
+            problem,
             is_review_unknown: false,
             unfinished: unfinished(brain),
             worker: None,

@@ -4,7 +4,7 @@ use brain::StatePaths;
 use jiff::Timestamp;
 use queue::{Pause, Queue, Stage};
 use serde_json::{Value, json};
-use team_client::Login;
+use team_client::{Login, LoginError};
 
 use super::remote::pause_json;
 use crate::error::CliError;
@@ -21,10 +21,10 @@ pub(super) struct ServerStatus {
 }
 
 impl ServerStatus {
-    pub(super) fn read(places: &StatePaths) -> Option<Self> {
-        let login = Login::read(places.folder()).ok()??;
+    pub(super) fn read(places: &StatePaths) -> Result<Option<Self>, LoginError> {
+        let Some(login) = Login::read(places.folder())? else { return Ok(None) };
         let expires_soon = login.expires_soon(Timestamp::now());
-        Some(Self { url: login.url, brain: login.brain, expires_soon, pause: None })
+        Ok(Some(Self { url: login.url, brain: login.brain, expires_soon, pause: None }))
     }
 
     /// Adds what the queue knows of a pause.
