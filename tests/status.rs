@@ -385,3 +385,39 @@ fn status_names_what_the_person_has_to_do() {
     let text = sandbox.ok(["status"]);
     assert!(text.contains("\nto fix    1 file is no unit: `nugget index` says why\n"), "{text}");
 }
+
+#[test]
+fn status_json_says_what_the_text_says() {
+    let sandbox = Sandbox::with_brain();
+    let schema = schema(&sandbox);
+    let read_status = || {
+        let status = sandbox.json(["status", "--json", "--limit", "0"]);
+        check(&schema, &schema, &status, "status");
+        status
+    };
+    sandbox.capture(&fixture("transcripts/synthetic/flywheel.jsonl"));
+    sandbox.wait_for_workers();
+    let status = read_status();
+    assert_eq!(status["captures"], json!([]));
+    let review = &status["reviews"][0];
+    assert_eq!((&review["capture"], &review["state"]), (&json!(1), &json!("waiting")), "{status}");
+    assert_eq!(review["titles"].as_array().unwrap().len() as u64, status["to_review"].as_u64().unwrap());
+    assert_eq!(status["unfinished"], Value::Null);
+
+    sandbox.git(&["checkout", "--quiet", "-b", "other"]);
+    sandbox.git(&["commit", "--quiet", "--allow-empty", "--message", "other"]);
+    sandbox.git(&["checkout", "--quiet", "-"]);
+    sandbox.git(&["merge", "--quiet", "--no-commit", "--no-ff", "other"]);
+    let unfinished = read_status()["unfinished"].as_str().unwrap().to_owned();
+    assert!(sandbox.ok(["status"]).replace("\n          ", " ").contains(&unfinished), "{unfinished}");
+
+    // Nothing says any more which branch is the default one.
+    sandbox.git(&["merge", "--abort"]);
+    sandbox.git(&["branch", "--move", "main", "one"]);
+    sandbox.git(&["checkout", "--quiet", "other"]);
+    let status = read_status();
+    assert_eq!(status["to_review"], Value::Null, "{status}");
+    let text = sandbox.ok(["status"]);
+    let fix = status["drainer"]["fix"].as_str().unwrap();
+    assert!(text.contains("to review unknown") && text.contains(fix), "{fix}: {text}");
+}

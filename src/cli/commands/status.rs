@@ -169,10 +169,11 @@ struct Spend {
     unknown_prices: Option<String>,
 }
 
-/// The review of a capture's branch.
+/// The review of a branch.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 struct Review {
-    capture: i64,
+    /// `None` for one that was made elsewhere.
+    capture: Option<i64>,
     branch: String,
     state: ReviewState,
     /// The titles of what waits, if it does.
@@ -223,7 +224,15 @@ impl Review {
                 Err(_) => return None,
             },
         };
-        Some(Self { capture: capture.id, branch, state, titles: Vec::new(), put_off: 0, merged, rejected })
+        Some(Self {
+            capture: Some(capture.id),
+            branch,
+            state,
+            titles: Vec::new(),
+            put_off: 0,
+            merged,
+            rejected,
+        })
     }
 
     /// Ends a review of which everything is decided, though its branch stays until what was merged is pushed. What was added
@@ -284,6 +293,12 @@ impl Status {
         let places = StatePaths::for_brain(brain.root());
         take_in_spooled(&places, brain);
         let now = Timestamp::now();
+        let (server, login_problem) = match ServerStatus::read(&places) {
+            Ok(server) => (server, None),
+            Err(error) => (None, Some(StateProblem::of_login(&error))),
+        };
+        let problem = StateProblem::find(brain.root(), &places);
+        let problem = problem.or_else(|| StateProblem::find_waiting(&places)).or(login_problem);
         let Budget { tokens: budget_tokens, microdollars: budget_microdollars } = extractor::budget(config);
         let mut status = Self {
             now,
@@ -293,12 +308,6 @@ impl Status {
             spooled: Spool::new(places.spool()).list()?.len(),
             next_retry: None,
             sweep: None,
-        let (server, login_problem) = match ServerStatus::read(&places) {
-            Ok(server) => (server, None),
-            Err(error) => (None, Some(StateProblem::of_login(&error))),
-        };
-        let problem = StateProblem::find(brain.root(), &places);
-        let problem = problem.or_else(|| StateProblem::find_waiting(&places)).or(login_problem);
             unread: None,
             archive: None,
             guard: GuardTally::default(),
@@ -446,7 +455,7 @@ impl Status {
         });
         for item in items {
             let title = item.title().to_owned();
-            let capture = item.capture.as_ref().map_or(0, |capture| capture.id);
+            let capture = item.capture.as_ref().map(|capture| capture.id);
             let mut reviews = self.reviews.iter_mut().chain(&mut self.other_reviews);
             match reviews.find(|review| review.branch == item.branch && review.capture == capture) {
                 Some(review) if review.state != ReviewState::Waiting => {}
@@ -526,11 +535,13 @@ impl Status {
                 "error": report.error,
             })),
             "guard": self.guard,
+            "unfinished": self.unfinished.as_ref().map(ToString::to_string),
             "remote": self.remote.as_ref().map(RemoteStatus::to_json),
             "server": self.server.as_ref().map(ServerStatus::to_json),
             "drainer": {
                 "running": self.is_running,
                 "problem": self.problem.as_ref().map(|problem| &problem.message),
+                "fix": self.problem.as_ref().map(|problem| &problem.fix),
                 "pid": worker.map(|(pid, _)| pid),
                 "since": worker.map(|(_, report)| report.since),
                 "actors": worker.map(|(_, report)| &report.actors),
@@ -547,11 +558,11 @@ impl Status {
                 "building": self.building,
             },
             "spend": self.spend,
-            "to_review": self.to_review(),
+            "to_review": (!self.is_review_unknown).then(|| self.to_review()),
             "put_off": self.put_off(),
             "captures": self.captures,
             "captures_left_out": self.captures_left_out(),
-            "reviews": self.reviews,
+            "reviews": self.reviews.iter().chain(&self.other_reviews).collect::<Vec<_>>(),
             "troubles": self.failures,
         })
     }

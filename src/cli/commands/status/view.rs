@@ -318,7 +318,7 @@ impl Status {
         match capture.state {
             State::Done => {
                 let units = counted(capture.units.into(), "unit");
-                let review = self.reviews.iter().find(|review| review.capture == capture.id);
+                let review = self.reviews.iter().find(|review| review.capture == Some(capture.id));
                 let pull = capture.pull_number.map(|number| format!(" (#{number})")).unwrap_or_default();
                 match review.map(|review| review.state) {
                     Some(ReviewState::Waiting) => {
@@ -366,7 +366,7 @@ impl Status {
         let mut shown = 0;
         let mut last_page = None;
         for review in self.waiting().take(REVIEWS_MAX) {
-            let capture = self.captures.iter().find(|capture| capture.id == review.capture);
+            let capture = self.captures.iter().find(|capture| Some(capture.id) == review.capture);
             let page = capture.and_then(|capture| capture.pull_url.as_deref()).map(safe);
             // Where the queue knows no titles, as of a branch that is only at the remote, its name stands for them.
             if review.titles.is_empty() && page.is_none() {
@@ -618,7 +618,7 @@ mod tests {
             ),
         ];
         let review = |capture: i64, state| Review {
-            capture,
+            capture: Some(capture),
             branch: format!("nugget/session-20261120-1300{capture:02}-{capture:08x}"),
             state,
             titles: vec![format!("Unit of capture {capture}"), "Never \u{1b}[31mtrust a title".to_owned()],
