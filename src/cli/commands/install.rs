@@ -91,7 +91,11 @@ impl InstallArgs {
         let mut notes = find_conflicts(&client_files, &client_settings, method, &plan)?;
         let folder = short_path(&client_files.plugin());
         notes.extend(plan.kept.iter().map(|file| {
-            format!("kept, as it is not as nugget wrote it: {} in {folder}; remove it there, and install again for nugget's", of_plugin(file))
+            let file = of_plugin(file);
+            format!(
+                "kept, as it is not as nugget wrote it: {file} in {folder}; remove it there and install again for \
+                 nugget's"
+            )
         }));
         if !self.dry_run && plan.is_new {
             client_files.apply(&plan)?;
