@@ -12,7 +12,7 @@ use crate::whole_number::whole_number;
 
 #[derive(clap::Args)]
 #[command(
-    after_help = "Recorded are tokens and brains that were created, changed or removed, captures that\nwere handed over, and requests that were refused. What they say is not.\n\nExamples:\n  nugget server audit\n  nugget server audit --limit 1000 --json"
+    after_help = "Recorded are tokens and brains that were created, changed or removed, captures\nthat were handed over, and requests that were refused; no content is.\n\nExamples:\n  nugget server audit\n  nugget server audit --limit 1000 --json"
 )]
 pub(crate) struct AuditArgs {
     /// How many acts, the latest first
