@@ -31,8 +31,7 @@ impl Project {
     }
 
     fn as_named(cwd: &Path) -> Self {
-        let top = cwd.ancestors().take(FOLDERS_MAX).find(|folder| folder.join(".git").exists());
-        let Some(top) = top else {
+        let Some(top) = top_of(cwd) else {
             let cwd = cwd.to_string_lossy();
             let repository =
                 WORK_TREES.iter().find_map(|name| cwd.split_once(name)).map(|(before, _)| before);
@@ -48,19 +47,16 @@ impl Project {
 /// The name of the project that a folder is in: of its repository, whatever work tree or folder of it that is; outside of
 /// one, of the folder. It may hold a secret that its path or remote holds.
 pub fn project_name(cwd: &Path) -> Option<String> {
-    // A path of another machine says no more than its last folder.
-    let is_in_repository =
-        cwd.is_absolute() && cwd.ancestors().take(FOLDERS_MAX).any(|folder| folder.join(".git").exists());
-    let name = match is_in_repository {
-        true => name_of(&Project::as_named(cwd).key).to_owned(),
-        false => folder_name(&cwd.to_string_lossy())?.to_owned(),
+    let name = match top_of(cwd) {
+        Some(_) => name_of(&Project::as_named(cwd).key).to_owned(),
+        None => folder_name(&cwd.to_string_lossy())?.to_owned(),
     };
     (!name.is_empty()).then_some(name)
 }
 
 /// The branch that is checked out in a folder's work tree; `None` if there is none, or its name cannot be read.
 pub fn current_branch(folder: &Path) -> Option<String> {
-    let top = folder.ancestors().take(FOLDERS_MAX).find(|folder| folder.join(".git").exists())?;
+    let top = top_of(folder)?;
     let git = top.join(".git");
     let own = match read_text(&git, FILE_BYTES_MAX) {
         Some(link) => top.join(link.trim().strip_prefix("gitdir:")?.trim()),
@@ -68,6 +64,13 @@ pub fn current_branch(folder: &Path) -> Option<String> {
     };
     let head = read_text(&own.join("HEAD"), FILE_BYTES_MAX)?;
     Some(head.trim().strip_prefix("ref: refs/heads/")?.to_owned())
+}
+
+/// The top folder of the work tree that a folder is in. A path of another system is in none: from this process's own
+/// folder it would lead anywhere.
+fn top_of(folder: &Path) -> Option<&Path> {
+    let mut folders = folder.ancestors().take(FOLDERS_MAX).filter(|_| folder.is_absolute());
+    folders.find(|folder| folder.join(".git").exists())
 }
 
 /// The key of a project as people are shown it: of a repository without a remote, its folder.
@@ -121,6 +124,21 @@ mod tests {
         }
         assert_eq!((key("../brother.git"), key("/srv/shop.git")), (None, None));
         assert_eq!(remote_key("[core]\n\tbare = false\n"), None);
+    }
+
+    #[test]
+    fn a_folder_of_another_system_is_in_no_repository_of_this_one() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir_all(folder.path().join(".git")).unwrap();
+        fs::write(folder.path().join(".git/HEAD"), "ref: refs/heads/main\n").unwrap();
+        let up = std::env::current_dir().unwrap().components().skip(1).map(|_| "../").collect::<String>();
+        let relative = PathBuf::from(up).join(folder.path().strip_prefix("/").unwrap());
+        assert!(relative.join(".git").exists());
+        for path in [relative.as_path(), &relative.join(r"C:\Users\me\payroll"), Path::new("")] {
+            let project = Project::from_folder(path);
+            assert_eq!((project.key.as_str(), project.path.as_path()), (path.to_str().unwrap(), path));
+            assert_eq!(current_branch(path), None);
+        }
     }
 
     #[test]

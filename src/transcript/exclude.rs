@@ -9,7 +9,8 @@ use crate::path::without_links;
 /// A pattern without a slash matches the name of the session's folder or of any folder above it:
 /// `secret-*`. A pattern with a slash is a path from the root or, with `~/`, from home, and covers
 /// everything below it, `~` all of home and `/` everything. `*` matches any characters within a name, `**` any
-/// folders. A path through links is known by either name: clients report where they lead.
+/// folders. A path through links is known by either name: clients report where they lead. A path of Windows is one
+/// with `\` or `/`, from its drive.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Exclude {
     text: String,
@@ -31,7 +32,11 @@ impl Pattern {
         let pattern = expanded.map_or_else(|| pattern.into(), |path| path.to_string_lossy().into_owned());
         if !pattern.trim_end_matches('/').contains('/') && !pattern.starts_with('/') {
             let name = pattern.trim_end_matches('/');
-            return if name.is_empty() { vec![] } else { vec![Self::Name(name.to_owned())] };
+            let names = names_of(Path::new(name));
+            let is_path = name.contains('\\') && !names.is_empty();
+            let mut patterns = if name.is_empty() { vec![] } else { vec![Self::Name(name.to_owned())] };
+            patterns.extend(is_path.then_some(Self::Path(names)));
+            return patterns;
         }
         let names: Vec<String> =
             pattern.split('/').filter(|name| !name.is_empty()).map(str::to_owned).collect();
@@ -82,8 +87,13 @@ impl Exclude {
     }
 }
 
-/// The names of the folders that a path goes through.
+/// The names of the folders that a path goes through. One that is not absolute comes from another system, as a session
+/// of Windows that is read under WSL.
 fn names_of(path: &Path) -> Vec<String> {
+    if !path.is_absolute() {
+        let path = path.to_string_lossy();
+        return path.split(['/', '\\']).filter(|name| !name.is_empty()).map(str::to_owned).collect();
+    }
     let normal = |part: Component<'_>| match part {
         Component::Normal(name) => Some(name.to_string_lossy().into_owned()),
         _ => None,
@@ -156,6 +166,16 @@ mod tests {
         check("/", "/w/a", true);
         check("~", "/home/ann/work", true);
         check("~", "/home/bob", false);
+        check("payroll", r"C:\Users\me\payroll", true);
+        check("payroll", r"C:\Users\me\payroll\src", true);
+        check(r"C:\Users\*\payroll", r"C:\Users\me\payroll\src", true);
+        check(r"C:\Users\me\pay", r"C:\Users\me\payroll", false);
+        check("C:/Users/me", r"C:\Users\me\payroll", true);
+        check("~/work", r"C:\home\ann\work", false);
+        check(r"C:\", r"C:\Users\me", true);
+        check(r"\", "/w", false);
+        check("b", r"/w/a\b", false);
+        check(r"a\b", r"/w/a\b", true);
         check("a*a*a*a*a*a*a*a*a*a*b", &format!("/{}", "a".repeat(200)), false);
     }
 

@@ -58,10 +58,10 @@ pub struct Ignore {
 impl Ignore {
     /// Loads the file from the folder that a session ran in or, within one repository, from a folder
     /// above it. A file that is missing covers nothing, and one that cannot be read or is too long everything; an invalid
-    /// line is skipped.
+    /// line is skipped. A folder of another system has no file here.
     pub fn load(cwd: &Path) -> Self {
         let is_repository = |folder: &&Path| folder.join(".git").exists();
-        for folder in cwd.ancestors().take(FOLDERS_MAX) {
+        for folder in cwd.ancestors().take(FOLDERS_MAX).filter(|_| cwd.is_absolute()) {
             let file = folder.join(FILE);
             let text = read_text(&file, FILE_BYTES_MAX);
             let is_unread = match &text {
@@ -828,5 +828,9 @@ mod tests {
         assert!(Ignore::load(&project.join("src/deep")).covers_everything());
         assert!(Ignore::load(&project).covers_everything());
         assert!(!Ignore::load(Path::new("/nonexistent/x")).covers_everything());
+        let up = std::env::current_dir().unwrap().components().skip(1).map(|_| "../").collect::<String>();
+        let relative = Path::new(&up).join(project.strip_prefix("/").unwrap());
+        assert!(relative.join(FILE).exists());
+        assert!(!Ignore::load(&relative).covers_everything(), "a folder of another system");
     }
 }
