@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use rusqlite::{Row, Transaction, params};
+use rusqlite::{Connection, Row, Transaction, params};
 use serde::Serialize;
 
 use crate::block::pack;
@@ -33,7 +33,7 @@ pub struct Removal {
 
 /// Why sessions are deleted, which decides whether a sync takes them again.
 #[derive(Clone, Copy)]
-enum Reason {
+pub(crate) enum Reason {
     /// A person deletes what is older than this. It is taken again if everything is.
     Pruned,
     /// The settings keep no session that ended before. It is taken again once they do.
@@ -49,11 +49,12 @@ impl Archive {
     /// # Errors
     /// [`Error::Busy`] when another process writes for longer than `patience`.
     pub fn prune(&self, before: Timestamp, is_dry_run: bool, patience: Duration) -> Result<Removal, Error> {
-        let sessions = self.ended_before(before)?;
-        match is_dry_run {
-            true => removal(&*self.connection()?, sessions),
-            false => self.remove(sessions, Reason::Pruned, patience),
+        let old = |connection: &Connection| ended_before(connection, before);
+        if is_dry_run {
+            let connection = self.connection()?;
+            return removal(&connection, old(&connection)?);
         }
+        self.remove(old, Reason::Pruned, patience)
     }
 
     /// Deletes the sessions that ended before a time, with their subagents', as long as
@@ -62,22 +63,7 @@ impl Archive {
     /// # Errors
     /// As [`Archive::prune`].
     pub fn keep_since(&self, since: Timestamp, patience: Duration) -> Result<Removal, Error> {
-        self.remove(self.ended_before(since)?, Reason::Old(since), patience)
-    }
-
-    fn ended_before(&self, before: Timestamp) -> Result<Vec<Session>, Error> {
-        let sql = format!(
-            "SELECT {COLUMNS} FROM sessions s
-            LEFT JOIN sessions p ON p.session = s.parent
-            WHERE coalesce(p.ended_ms, s.ended_ms, s.archived_ms) < ?1 ORDER BY s.ended_ms, s.id"
-        );
-        let connection = self.connection()?;
-        let mut sessions: Vec<Session> = connection
-            .prepare(&sql)?
-            .query_map([before.as_millisecond()], read_session)?
-            .collect::<Result<_, _>>()?;
-        sessions.iter_mut().try_for_each(|session| add_tokens(&connection, session))?;
-        Ok(sessions)
+        self.remove(|connection| ended_before(connection, since), Reason::Old(since), patience)
     }
 
     /// Deletes a session, its subagents' and what only they have, overwrites it on the disk, and never takes it again.
@@ -85,15 +71,12 @@ impl Archive {
     /// # Errors
     /// Those of [`Archive::session`], and [`Error::Busy`] when another process writes for longer than `patience`.
     pub fn forget(&self, prefix: &str, patience: Duration) -> Result<Removal, Error> {
-        let connection = self.connection()?;
-        let session = find(&connection, prefix)?;
-        let sql = format!("SELECT {COLUMNS} FROM sessions s WHERE s.parent = ?1");
-        let mut sessions: Vec<Session> =
-            connection.prepare(&sql)?.query_map([&session.id], read_session)?.collect::<Result<_, _>>()?;
-        sessions.push(session);
-        sessions.iter_mut().try_for_each(|session| add_tokens(&connection, session))?;
-        drop(connection);
-        self.remove(sessions, Reason::Forgotten, patience)
+        let id = find(&*self.connection()?, prefix)?.id;
+        let of_session = |connection: &Connection| match with_subagents(connection, &id)? {
+            sessions if sessions.is_empty() => Err(Error::UnknownSession { prefix: prefix.to_owned() }),
+            sessions => Ok(sessions),
+        };
+        self.remove(of_session, Reason::Forgotten, patience)
     }
 
     /// Deletes a memory and those that say the same, overwrites them on the disk, and does not make them again. `false`
@@ -112,12 +95,18 @@ impl Archive {
         Ok(is_found)
     }
 
-    fn remove(&self, sessions: Vec<Session>, reason: Reason, patience: Duration) -> Result<Removal, Error> {
-        if sessions.is_empty() {
+    pub(crate) fn remove(
+        &self,
+        choose: impl Fn(&Connection) -> Result<Vec<Session>, Error>,
+        reason: Reason,
+        patience: Duration,
+    ) -> Result<Removal, Error> {
+        if choose(&*self.connection()?)?.is_empty() {
             return Ok(Removal::default());
         }
         let mut writer = self.writer_in_turn(patience)?;
-        let removal = removal(&writer.connection, sessions)?;
+        // Another process may have written while this one waited: a session went on, or its row is another one's.
+        let removal = removal(&writer.connection, choose(&writer.connection)?)?;
         for some in removal.sessions.chunks(DELETED_AT_ONCE) {
             let transaction = writer.begin()?;
             for session in some {
@@ -131,8 +120,40 @@ impl Archive {
     }
 }
 
+/// The sessions that ended before a time, with their subagents'.
+pub(crate) fn ended_before(connection: &Connection, before: Timestamp) -> Result<Vec<Session>, Error> {
+    let sql = format!(
+        "SELECT {COLUMNS} FROM sessions s
+        LEFT JOIN sessions p ON p.session = s.parent
+        WHERE coalesce(p.ended_ms, s.ended_ms, s.archived_ms) < ?1 ORDER BY s.ended_ms, s.id"
+    );
+    read_all(connection, &sql, params![before.as_millisecond()])
+}
+
+/// A session, its subagents' and theirs. These name their caller by the last part of its id.
+fn with_subagents(connection: &Connection, id: &str) -> Result<Vec<Session>, Error> {
+    let sql = format!(
+        "WITH RECURSIVE calls (session) AS (
+            SELECT ?1 UNION SELECT s.session FROM calls c
+                JOIN sessions s ON s.parent IN (c.session, substr(c.session, instr(c.session, '/') + 1))
+        ) SELECT {COLUMNS} FROM calls JOIN sessions s USING (session) ORDER BY s.ended_ms, s.id"
+    );
+    read_all(connection, &sql, params![id])
+}
+
+fn read_all(
+    connection: &Connection,
+    sql: &str,
+    params: impl rusqlite::Params,
+) -> Result<Vec<Session>, Error> {
+    let mut statement = connection.prepare(sql)?;
+    let mut sessions: Vec<Session> = statement.query_map(params, read_session)?.collect::<Result<_, _>>()?;
+    sessions.iter_mut().try_for_each(|session| add_tokens(connection, session))?;
+    Ok(sessions)
+}
+
 /// Counts the messages that go with sessions, and those that stay with others.
-fn removal(connection: &rusqlite::Connection, sessions: Vec<Session>) -> Result<Removal, Error> {
+fn removal(connection: &Connection, sessions: Vec<Session>) -> Result<Removal, Error> {
     let only = "SELECT count(*) FROM messages_meta m WHERE m.session = ?1
         AND NOT EXISTS (SELECT 1 FROM shared_messages s WHERE s.message = m.id)";
     let shared = "WITH mine (message) AS (SELECT id FROM messages_meta WHERE session = ?1

@@ -415,6 +415,13 @@ impl Gate<'_> {
     /// transcript after the end, except that a subagent's ends before its caller's.
     fn ended_before(&self, stamp: &FileStamp, head: &TranscriptHead) -> Option<Timestamp> {
         self.keep_since.filter(|since| head.parent.is_none() && stamp.modified_ms < since.as_millisecond())
+    /// Whether a person had the session deleted, or the one that called it. The caller is named as a part of its own id
+    /// if it was called itself.
+    fn is_forgotten(&self, head: &TranscriptHead) -> bool {
+        let calls = |parent: &str| self.forgotten.iter().any(|id| id.rsplit('/').next() == Some(parent));
+        self.forgotten.contains(&head.session) || head.parent.as_deref().is_some_and(calls)
+    }
+
     }
 }
 
@@ -426,8 +433,7 @@ fn read_file(task: &Task<'_>, gate: &Gate<'_>, take: &dyn Fn(Event) -> bool, sen
         let head = task.source.head(path)?;
         let cwd = head.cwd.as_deref().map(Path::new);
         let ignore = ignore_of(head.cwd.as_deref());
-        let is_forgotten = |id: &String| gate.forgotten.contains(id);
-        let skipped = if is_forgotten(&head.session) || head.parent.as_ref().is_some_and(is_forgotten) {
+        let skipped = if gate.is_forgotten(&head) {
             Some(FORGOTTEN.to_owned())
         } else if cwd.is_some_and(|cwd| cwd.starts_with(gate.state)) {
             Some(OWN.to_owned())

@@ -12,6 +12,7 @@ use jiff::{Timestamp, tz::TimeZone};
 use knowledge::{CodeRecord, UnitType};
 use transcript::Exclude;
 
+use crate::remove::{Reason, ended_before};
 use crate::{
     Archive, Citation, ClaudeCode, Codex, Derivation, Embedded, Error, Filter, Markers, MemoryQuery,
     MessageKind, ModelFindings, NewMemory, NewRecord, Project, RecordQuery, Role, SearchQuery, SearchResults,
@@ -2200,4 +2201,62 @@ fn a_file_that_several_sessions_changed_is_named_once_with_the_branch_first() {
     assert_eq!(files(Some("topic"), 9, 3), ["src/topic.rs", "src/both.rs", newest]);
     assert_eq!(files(Some("main"), 2, 9), [newest, new, "src/both.rs", "src/old.rs"]);
     assert_eq!(files(None, 1, 9), [newest, new]);
+}
+
+#[test]
+fn subagents_of_subagents_are_deleted_with_their_session() {
+    let home = Home::new();
+    let folder = home.root.join("codex/sessions/2026/01/02");
+    fs::create_dir_all(&folder).unwrap();
+    let write = |id: u32, parent: Option<u32>, text: &str| {
+        let line = |kind: &str, payload: serde_json::Value| {
+            serde_json::json!({ "timestamp": "2026-01-02T03:04:05Z", "type": kind, "payload": payload })
+                .to_string()
+                + "\n"
+        };
+        let spawn = parent.map(
+            |parent| serde_json::json!({ "subagent": { "thread_spawn": { "parent_thread_id": uuid(parent) } } }),
+        );
+        let head = serde_json::json!({ "id": uuid(id), "cwd": home.cwd(), "source": spawn });
+        let said = serde_json::json!({ "type": "message", "role": "user", "content": [{ "type": "input_text", "text": text }] });
+        let path = folder.join(format!("rollout-2026-01-02T03-04-00-{}.jsonl", uuid(id)));
+        fs::write(path, line("session_meta", head) + &line("response_item", said)).unwrap();
+    };
+    let codex = Codex::new(vec![home.root.join("codex")]);
+    let sync = || home.archive.sync(&[&codex], &home.settings()).unwrap();
+    write(1, None, "the root asks");
+    write(2, Some(1), "the child asks");
+    write(3, Some(2), "the grandchild asks");
+    write(4, None, "another one asks");
+    assert_eq!(sync().sessions_new, 4);
+    assert_eq!(home.archive.forget(&uuid(1), Duration::ZERO).unwrap().sessions.len(), 3);
+    assert_eq!(home.archive.sessions(&Filter::default(), true, 9).unwrap().len(), 1);
+    write(5, Some(3), "a new one of the grandchild asks");
+    assert_eq!((sync().sessions_new, sync().skipped.get("forgotten")), (0, Some(&4)));
+}
+
+#[test]
+fn what_changes_before_it_is_deleted_is_chosen_again() {
+    let home = Home::new();
+    home.write("s1", &[home.prompt(1, "old")]);
+    home.write("s2", &[home.prompt(2, "old as well")]);
+    home.sync();
+    let before = Timestamp::from_second(1_760_500_000).unwrap();
+    let is_first = std::cell::Cell::new(true);
+    let choose = |connection: &rusqlite::Connection| {
+        let chosen = ended_before(connection, before);
+        if is_first.replace(false) {
+            home.append("s1", &home.prompt(900_000, "and on"));
+            home.sync();
+            home.archive.forget("s2", Duration::ZERO).unwrap();
+            home.write("s3", &[home.prompt(900_001, "in the row that is free now")]);
+            home.sync();
+        }
+        chosen
+    };
+    let removal = home.archive.remove(choose, Reason::Pruned, Duration::ZERO).unwrap();
+    assert_eq!(removal.sessions, []);
+    assert_eq!(home.said("s1"), ["old", "and on"]);
+    assert_eq!(home.said("s3"), ["in the row that is free now"]);
+    home.check();
 }
