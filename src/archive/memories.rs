@@ -465,9 +465,13 @@ pub(crate) fn forget(transaction: &Transaction<'_>, id: i64) -> Result<bool, Err
     let found: Vec<(i64, String, String)> =
         transaction.prepare_cached(of_group)?.query_map([id], read)?.collect::<Result<_, _>>()?;
     for (id, project, summary) in &found {
-        transaction
-            .prepare_cached("INSERT OR IGNORE INTO forgotten_memories VALUES (?1, ?2)")?
-            .execute(params![project, &digest(summary)[..]])?;
+        for sql in [
+            "INSERT OR IGNORE INTO forgotten_memories VALUES (?1, ?2)",
+            "DELETE FROM model_topics WHERE digest = ?2
+                AND session IN (SELECT session FROM sessions WHERE project = ?1)",
+        ] {
+            transaction.prepare_cached(sql)?.execute(params![project, &digest(summary)[..]])?;
+        }
         delete_one(transaction, *id)?;
         note_change(transaction, project)?;
     }

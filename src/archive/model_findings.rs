@@ -43,9 +43,13 @@ impl Archive {
             let mut added = 0;
             for (summary, lines) in &findings.topics {
                 let lines = serde_json::to_string(lines).unwrap_or_default();
-                added += transaction
-                    .prepare_cached("INSERT OR IGNORE INTO model_topics VALUES (?1, ?2, ?3, ?4)")?
-                    .execute(params![session, &digest(summary)[..], summary, lines])?;
+                // Not what a person has deleted.
+                let sql =
+                    "INSERT OR IGNORE INTO model_topics SELECT ?1, ?2, ?3, ?4 WHERE NOT EXISTS (SELECT 1
+                    FROM forgotten_memories f JOIN sessions s ON s.project = f.project
+                    WHERE s.session = ?1 AND f.digest = ?2)";
+                let params = params![session, &digest(summary)[..], summary, lines];
+                added += transaction.prepare_cached(sql)?.execute(params)?;
             }
             if added > 0 {
                 transaction

@@ -2260,3 +2260,20 @@ fn what_changes_before_it_is_deleted_is_chosen_again() {
     assert_eq!(home.said("s3"), ["in the row that is free now"]);
     home.check();
 }
+
+#[test]
+fn a_memory_that_a_person_deletes_leaves_no_words_of_the_model() {
+    let home = Home::new();
+    let said = "The zebra invoices are sent at night.";
+    let topics = vec![(said.to_owned(), vec![]), ("The okapi job is slow.".to_owned(), vec![])];
+    home.archive.note_findings("s1", &ModelFindings { topics, ..ModelFindings::default() }).unwrap();
+    home.remember("s1", 1, &[memory(said, 10, [1.0, 0.0])]);
+    let memories = home.archive.memories(&MemoryQuery { limit: 10, ..MemoryQuery::default() }).unwrap();
+    assert!(home.archive.forget_memory(memories[0].id, Duration::from_secs(5)).unwrap());
+    assert!(!home.holds("zebra invoices"));
+    let topics = vec![(said.to_owned(), vec![])];
+    home.archive.note_findings("s1", &ModelFindings { topics, ..ModelFindings::default() }).unwrap();
+    assert!(!home.holds("zebra invoices"), "it is said again");
+    let session = home.archive.session("s1").unwrap();
+    assert_eq!(home.archive.noted_topics(&session).unwrap().len(), 1);
+}
