@@ -23,7 +23,7 @@ const WEIGHT_MIN: f64 = 0.05;
 const NAMED_MAX: usize = 3;
 
 /// Makes the links of a session.
-pub(crate) fn make(transaction: &Transaction<'_>, session: i64) -> Result<(), Error> {
+fn make(transaction: &Transaction<'_>, session: i64) -> Result<(), Error> {
     // What the other sides have found stays, unless they would no longer find it: that this one continues, as it went on.
     for sql in [
         "UPDATE links SET found = found & ~1 WHERE source = ?1 AND relationship IN ('continues', 'related_to')",
@@ -37,6 +37,29 @@ pub(crate) fn make(transaction: &Transaction<'_>, session: i64) -> Result<(), Er
     let copies = link_copies(transaction, session)?;
     link_branch(transaction, session)?;
     link_subjects(transaction, session, &copies)
+}
+
+/// Has the links of a session by files and topics made again, from both sides: the words that they name may be gone.
+pub(crate) fn make_again(transaction: &Transaction<'_>, session: i64) -> Result<(), Error> {
+    for sql in [
+        "INSERT OR IGNORE INTO unlinked VALUES (?1)",
+        "INSERT OR IGNORE INTO unlinked SELECT iif(source = ?1, target, source) FROM links
+            WHERE relationship = 'related_to' AND (source = ?1 OR target = ?1)",
+        "DELETE FROM links WHERE relationship = 'related_to' AND (source = ?1 OR target = ?1)",
+    ] {
+        transaction.prepare_cached(sql)?.execute([session])?;
+    }
+    Ok(())
+}
+
+/// Makes the links of some of the sessions that have something new. `false` if there are none.
+pub(crate) fn make_some(transaction: &Transaction<'_>, limit: i64) -> Result<bool, Error> {
+    let some = column(transaction, "SELECT session FROM unlinked ORDER BY session LIMIT ?1", [limit])?;
+    for session in &some {
+        make(transaction, *session)?;
+        transaction.prepare_cached("DELETE FROM unlinked WHERE session = ?1")?.execute([session])?;
+    }
+    Ok(!some.is_empty())
 }
 
 /// Notes the sessions whose ids a prompt names.

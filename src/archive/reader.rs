@@ -16,7 +16,8 @@ use crate::source::{LineRead, LineReader};
 /// How much of a file one piece holds, unless a line is longer.
 const PIECE_BYTES: usize = 2 << 20;
 /// How much of the beginning and of the end of what was read tells whether a file was rewritten. A client only appends;
-/// a whole rewrite changes one of the two, and comparing them costs two small reads whatever the size of the file.
+/// a whole rewrite changes one of the two, and comparing them costs two small reads whatever the size of the file. What was
+/// changed between them without a change of the length is found only if nothing was appended since.
 const EDGE_BYTES: usize = 16 << 10;
 /// The most malformed lines of a piece that are named, and the most unknown types.
 const MALFORMED_NAMED_MAX: usize = 20;

@@ -225,7 +225,7 @@ fn delete(transaction: &Transaction<'_>, session: &Session, reason: Reason) -> R
     )?;
     // The output of a call that an earlier session has too may be this one's.
     transaction.execute(
-        "UPDATE tool_uses SET is_answered = 0, output_blob = NULL, output_length = 0
+        "UPDATE tool_uses SET is_answered = 0, result = NULL, output_blob = NULL, output_length = 0
             WHERE message IN (SELECT message FROM shared_messages WHERE session = ?1)
             AND output_blob IN (SELECT id FROM blobs WHERE session = ?1)",
         [session.row],
@@ -241,6 +241,7 @@ fn delete(transaction: &Transaction<'_>, session: &Session, reason: Reason) -> R
         "DELETE FROM records WHERE session = ?1",
         "DELETE FROM topics WHERE session = ?1",
         "DELETE FROM links WHERE source = ?1 OR target = ?1",
+        "DELETE FROM unlinked WHERE session = ?1",
         "DELETE FROM blobs WHERE session = ?1",
     ] {
         transaction.execute(sql, [session.row])?;

@@ -1,8 +1,8 @@
 //! The tables. Times are milliseconds since the epoch; ids of messages are the 16 bytes of their `uuid`.
 
 /// Each migrates the tables from the previous version; the first creates them.
-pub(crate) const MIGRATIONS: [&str; 7] =
-    [INITIAL, RECORDS, FEEDBACK, MEMORIES, MODEL_RECORDS, WORD_BREAKS, LINKS_FOUND];
+pub(crate) const MIGRATIONS: [&str; 8] =
+    [INITIAL, RECORDS, FEEDBACK, MEMORIES, MODEL_RECORDS, WORD_BREAKS, LINKS_FOUND, RESULTS];
 
 const INITIAL: &str = "
 CREATE TABLE sessions (
@@ -417,4 +417,12 @@ INSERT INTO memories_words (rowid, summary) SELECT id, ",
 const LINKS_FOUND: &str = "
 -- From which sides a link was found, as a session's look-ups are bounded: 1 the source's, 2 the target's, 3 both.
 ALTER TABLE links ADD COLUMN found INTEGER NOT NULL DEFAULT 3;
+";
+
+const RESULTS: &str = "
+-- The message that the output came with.
+ALTER TABLE tool_uses ADD COLUMN result INTEGER;
+CREATE INDEX tool_uses_result ON tool_uses(result) WHERE result IS NOT NULL;
+-- Sessions that have something new since their links were made.
+CREATE TABLE unlinked (session INTEGER PRIMARY KEY REFERENCES sessions(id));
 ";

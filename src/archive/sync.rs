@@ -30,7 +30,7 @@ const TRANSACTION_TIME: Duration = Duration::from_secs(1);
 const WAITING_PIECES: usize = 16;
 const MALFORMED_SHOWN_MAX: usize = 100;
 /// How many sessions' links are made in one transaction.
-const LINKED_AT_ONCE: usize = 200;
+const LINKED_AT_ONCE: i64 = 200;
 
 const OWN: &str = "own";
 const DECLINED: &str = "declined";
@@ -234,13 +234,14 @@ pub(crate) fn sync_with_writer(
     if !tasks.is_empty() {
         sessions = read_and_store(writer, tasks, settings, &mut summary)?;
     }
-    let touched: Vec<i64> = sessions.keys().copied().collect();
-    for some in touched.chunks(LINKED_AT_ONCE) {
+    // Also those of a process that was killed before.
+    loop {
         let transaction = writer.begin()?;
-        for session in some {
-            links::make(&transaction, *session)?;
-        }
+        let is_last = !links::make_some(&transaction, LINKED_AT_ONCE)?;
         transaction.commit()?;
+        if is_last {
+            break;
+        }
     }
     if summary.read > 0 {
         // What is read later need not go through the log. Without waiting: readers may be in it.
@@ -286,7 +287,10 @@ fn plan<'a>(
                 }
                 continue;
             }
-            let position = known.map(|known| known.position).filter(|_| !settings.again);
+            // A file of the same size that was written since was not appended to: all of it may be other text.
+            let position = known
+                .filter(|known| known.size != stamp.size as i64 && !settings.again)
+                .map(|known| known.position);
             tasks.push(Task { source, stamp, known: position });
         }
     }
@@ -411,10 +415,6 @@ struct Gate<'a> {
 }
 
 impl Gate<'_> {
-    /// The time before which the session of a transcript has ended, if that is too long ago. Nothing is written to a
-    /// transcript after the end, except that a subagent's ends before its caller's.
-    fn ended_before(&self, stamp: &FileStamp, head: &TranscriptHead) -> Option<Timestamp> {
-        self.keep_since.filter(|since| head.parent.is_none() && stamp.modified_ms < since.as_millisecond())
     /// Whether a person had the session deleted, or the one that called it. The caller is named as a part of its own id
     /// if it was called itself.
     fn is_forgotten(&self, head: &TranscriptHead) -> bool {
@@ -422,6 +422,10 @@ impl Gate<'_> {
         self.forgotten.contains(&head.session) || head.parent.as_deref().is_some_and(calls)
     }
 
+    /// The time before which the session of a transcript has ended, if that is too long ago. Nothing is written to a
+    /// transcript after the end, except that a subagent's ends before its caller's.
+    fn ended_before(&self, stamp: &FileStamp, head: &TranscriptHead) -> Option<Timestamp> {
+        self.keep_since.filter(|since| head.parent.is_none() && stamp.modified_ms < since.as_millisecond())
     }
 }
 

@@ -2277,3 +2277,108 @@ fn a_memory_that_a_person_deletes_leaves_no_words_of_the_model() {
     let session = home.archive.session("s1").unwrap();
     assert_eq!(home.archive.noted_topics(&session).unwrap().len(), 1);
 }
+
+#[test]
+fn an_output_that_was_rewritten_says_what_it_says_now() {
+    let home = Home::new();
+    let lines = |listed: &str, failure: &str| {
+        vec![
+            home.prompt(1, "list the customers"),
+            home.call(12, "Bash", &serde_json::json!({ "command": "cat customers" })),
+            home.call(14, "Bash", &serde_json::json!({ "command": "make" })),
+            home.result(13, 12, listed, false),
+            home.result(15, 14, failure, true),
+            // Of a call that has a result already.
+            home.result(16, 12, "walrus", false),
+        ]
+    };
+    for session in ["s1", "s2"] {
+        home.write(session, &lines("zebra", "the okapi failed"));
+        home.append(session, &home.answer(if session == "s1" { 51 } else { 61 }, "and on"));
+    }
+    home.sync();
+    home.write("s1", &lines("giraffe", "the lion failed"));
+    assert_eq!(home.sync().changed, 2);
+    for session in ["s1", "s2"] {
+        let shown = home.show(session);
+        let outputs = [1, 2].map(|at| shown[at].tools[0].output.clone().unwrap());
+        assert_eq!(outputs, ["giraffe", "the lion failed"]);
+    }
+    assert!(!home.texts_hold("zebra") && !home.texts_hold("okapi"), "the old text is overwritten");
+    assert_eq!((home.search("okapi").hits.len(), home.search("lion").hits.len()), (0, 1));
+    fs::remove_file(home.path("s2")).unwrap();
+    assert_eq!(home.sync_with(&SyncSettings { again: true, ..home.settings() }).changed, 0);
+    home.check();
+}
+
+#[test]
+fn a_line_in_the_middle_that_was_rewritten_in_the_same_length_says_what_it_says_now() {
+    let home = Home::new();
+    let filler = (0..40).map(|at| home.answer(10 * at + 11, &"word ".repeat(400))).collect::<Vec<_>>();
+    let write = |name: &str, seconds: u64| {
+        let mut lines = filler.clone();
+        lines.insert(20, home.prompt(1, &format!("the customer is {name}")));
+        home.write("s1", &lines);
+        let at = std::time::UNIX_EPOCH + Duration::from_secs(1_760_000_000 + seconds);
+        fs::File::options().append(true).open(home.path("s1")).unwrap().set_modified(at).unwrap();
+    };
+    write("Mustermann", 0);
+    home.sync();
+    write("XXXXXXXXXX", 1);
+    let summary = home.sync();
+    assert_eq!((summary.messages, summary.changed), (0, 1));
+    assert_eq!(home.said("s1")[20], "the customer is XXXXXXXXXX");
+    assert_eq!(home.sync().unchanged, 1);
+    home.check();
+}
+
+#[test]
+fn a_prompt_that_was_rewritten_says_nothing_old_in_any_session_that_has_it() {
+    let home = Home::new();
+    home.write("s0", &[home.prompt(500, "zebra okapi configuration")]);
+    home.sync();
+    let lines = |word: &str| vec![home.prompt(1, &format!("{word} okapi configuration"))];
+    for (session, number) in [("s1", 5_000_000), ("s2", 6_000_000)] {
+        home.write(session, &lines("zebra"));
+        home.append(session, &home.prompt(number, "giraffe and configuration"));
+        home.sync();
+    }
+    for session in home.archive.underived(9).unwrap() {
+        home.archive.replace_records(&session, &[]).unwrap();
+    }
+    assert_eq!(home.archive.underived(9).unwrap(), []);
+    home.write("s1", &lines("lion"));
+    home.sync();
+    let first = |session: &str| home.archive.session(session).unwrap().first_prompt.unwrap();
+    assert_eq!([first("s1"), first("s2")], ["lion okapi configuration", "lion okapi configuration"]);
+    let mut underived: Vec<String> =
+        home.archive.underived(9).unwrap().into_iter().map(|session| session.id).collect();
+    underived.sort();
+    assert_eq!(underived, ["s1", "s2"]);
+    let connection = rusqlite::Connection::open(home.archive.path()).unwrap();
+    let count = |sql: &str| connection.query_row(sql, [], |row| row.get::<_, i64>(0)).unwrap();
+    let topics =
+        "SELECT count(*) FROM topics t JOIN sessions s ON s.id = t.session WHERE s.session <> 's0' AND";
+    assert_eq!(count(&format!("{topics} word = 'zebra'")), 0);
+    assert_eq!(count(&format!("{topics} word = 'lion'")), 2);
+    assert_eq!(count(&format!("{topics} word = 'configuration' AND times = 2")), 2);
+    assert_eq!(count("SELECT count(*) FROM links WHERE reason LIKE '%zebra%'"), 0);
+    assert!(home.archive.related("s0", 9).unwrap().iter().any(|related| related.reason.contains("okapi")));
+    home.check();
+}
+
+#[test]
+fn a_process_that_ends_before_it_has_linked_leaves_that_to_the_next_one() {
+    let home = Home::new();
+    home.write("s1", &[home.prompt(1, "zebra okapi")]);
+    home.write("s2", &[home.prompt(2, "zebra okapi")]);
+    let progress = |progress: &crate::Progress| assert_eq!(progress.files, 0, "it ends here");
+    let settings = SyncSettings { progress: &progress, ..home.settings() };
+    let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| home.sync_with(&settings)));
+    assert!(ended.is_err());
+    assert_eq!(home.said("s1"), ["zebra okapi"]);
+    assert_eq!(home.archive.related("s1", 9).unwrap(), []);
+    assert_eq!(home.sync().unchanged, 2);
+    let related = home.archive.related("s1", 9).unwrap();
+    assert!(related.iter().any(|related| related.reason == "both about okapi, zebra"), "{related:?}");
+}

@@ -12,7 +12,7 @@ use crate::error::Error;
 use crate::links;
 use crate::project::Project;
 use crate::reader::Piece;
-use crate::record::{MessageId, MessageKind, Placed, Request};
+use crate::record::{MessageId, MessageKind, Part, Placed, Request, ToolResult};
 use crate::source::TranscriptHead;
 use crate::store::Texts;
 
@@ -174,6 +174,9 @@ impl<'t> PieceWriter<'t> {
             stored.changed += added.changed as u64;
             stored.tool_uses += added.tool_uses as u64;
             if added.messages > 0 || session.is_new {
+                self.transaction
+                    .prepare_cached("INSERT OR IGNORE INTO unlinked VALUES (?1)")?
+                    .execute([session.id])?;
                 *stored.sessions.entry(session.id).or_default() |= session.is_new;
             }
         }
@@ -323,7 +326,7 @@ impl<'t> PieceWriter<'t> {
             match replaced {
                 None => self.store_message(session, &block, blob, placed, added)?,
                 Some(row) => {
-                    self.replace_text(session.id, row, &block, blob, placed)?;
+                    self.replace_text(row, &block, blob, placed)?;
                     added.changed += 1;
                 }
             }
@@ -354,6 +357,13 @@ impl<'t> PieceWriter<'t> {
                 return Ok(true);
             }
         }
+        for (result, output) in placed.message.tool_results.iter().zip(&placed.outputs) {
+            for (_, place) in self.places_of_output(row, &result.id)? {
+                if !is_same(texts, place, block.part(output))? {
+                    return Ok(true);
+                }
+            }
+        }
         Ok(false)
     }
 
@@ -368,6 +378,14 @@ impl<'t> PieceWriter<'t> {
         Ok(self.transaction.prepare_cached(sql)?.query_row(params![row, tool], read_place).optional()?)
     }
 
+    /// The calls that a message holds the output of, and where that lies.
+    fn places_of_output(&self, row: i64, tool: &str) -> Result<Vec<(i64, Place)>, Error> {
+        let sql = "SELECT output_blob, output_at, output_length, id FROM tool_uses WHERE result = ?1 AND tool_id = ?2";
+        let read = |row: &rusqlite::Row<'_>| Ok((row.get(3)?, read_place(row)?));
+        let mut statement = self.transaction.prepare_cached(sql)?;
+        Ok(statement.query_map(params![row, tool], read)?.collect::<Result<_, _>>()?)
+    }
+
     /// Makes a message's content, thinking and calls of tools searchable.
     fn add_words(&self, row: i64, texts: [&str; 3]) -> Result<(), Error> {
         let [content, thinking, tools] = texts.map(with_word_breaks);
@@ -377,18 +395,13 @@ impl<'t> PieceWriter<'t> {
     }
 
     /// Replaces what a message says by what its line says now.
-    fn replace_text(
-        &self,
-        session: i64,
-        row: i64,
-        block: &Block,
-        blob: Option<i64>,
-        placed: &Placed,
-    ) -> Result<(), Error> {
-        let Placed { message, content, thinking, inputs, .. } = placed;
+    fn replace_text(&self, row: i64, block: &Block, blob: Option<i64>, placed: &Placed) -> Result<(), Error> {
+        let Placed { message, content, thinking, inputs, outputs } = placed;
         let old = self.place_of_text(row)?;
-        let old_start =
-            one_line(&Texts::new(self.transaction).get(old.0, old.1, old.2)?, FIRST_PROMPT_CHARS_MAX);
+        let old_text = Texts::new(self.transaction).get(old.0, old.1, old.2)?;
+        let sql = "SELECT iif(kind = ?2, content_length, 0) FROM messages_meta WHERE id = ?1";
+        let params = params![row, MessageKind::Prompt.number()];
+        let old_prompt: usize = self.transaction.prepare_cached(sql)?.query_row(params, |row| row.get(0))?;
         self.blank(old)?;
         let sql = "UPDATE messages_meta SET kind = ?2, blob = ?3, position = ?4, content_length = ?5,
             thinking_length = ?6 WHERE id = ?1";
@@ -409,14 +422,30 @@ impl<'t> PieceWriter<'t> {
             let params = params![row, tool.id, blob, input.start, input.len() as i64];
             self.transaction.prepare_cached(sql)?.execute(params)?;
         }
-        // What was derived of the old text is derived again.
-        let sql = "UPDATE sessions SET derived = min(derived, 0) - 1, first_prompt = iif(first_prompt = ?2, ?3, first_prompt)
-            WHERE id = ?1";
-        let shared = "UPDATE sessions SET remembered = min(remembered, 0) - 1
-            WHERE id = ?1 OR id IN (SELECT session FROM shared_messages WHERE message = ?2)";
-        self.transaction.prepare_cached(shared)?.execute(params![session, row])?;
-        let start = one_line(block.part(content), FIRST_PROMPT_CHARS_MAX);
-        self.transaction.prepare_cached(sql)?.execute(params![session, old_start, start])?;
+        for (result, output) in message.tool_results.iter().zip(outputs) {
+            for (call, old) in self.places_of_output(row, &result.id)? {
+                self.blank(old)?;
+                self.store_output(call, row, result, blob, output)?;
+            }
+        }
+        let is_prompt = message.kind == MessageKind::Prompt;
+        let prompts = (&old_text[..old_prompt], if is_prompt { block.part(content) } else { "" });
+        let starts = [&old_text, block.part(content)].map(|text| one_line(text, FIRST_PROMPT_CHARS_MAX));
+        let sql = "SELECT session FROM session_messages WHERE message = ?1";
+        let mut statement = self.transaction.prepare_cached(sql)?;
+        let sessions: Vec<i64> = statement.query_map([row], |row| row.get(0))?.collect::<Result<_, _>>()?;
+        for session in sessions {
+            // What was derived of the old text is derived again.
+            let sql =
+                "UPDATE sessions SET derived = min(derived, 0) - 1, remembered = min(remembered, 0) - 1,
+                first_prompt = iif(first_prompt = ?2, ?3, first_prompt) WHERE id = ?1";
+            self.transaction.prepare_cached(sql)?.execute(params![session, starts[0], starts[1]])?;
+            if prompts.0 != prompts.1 {
+                self.note_topics(session, prompts.0, -1)?;
+                self.note_topics(session, prompts.1, 1)?;
+                links::make_again(self.transaction, session)?;
+            }
+        }
         Ok(())
     }
 
@@ -507,7 +536,7 @@ impl<'t> PieceWriter<'t> {
         added.prompts += i64::from(is_prompt);
         added.answers += i64::from(placed.message.kind == MessageKind::Answer && !text.is_empty());
         if is_prompt {
-            self.note_topics(session.id, text)?;
+            self.note_topics(session.id, text, 1)?;
             links::note_mentions(self.transaction, session.id, text)?;
         }
         Ok(())
@@ -561,14 +590,7 @@ impl<'t> PieceWriter<'t> {
         }
         for (result, output) in message.tool_results.iter().zip(outputs) {
             for call in self.unanswered_calls(session.id, &result.id)? {
-                let sql =
-                    "UPDATE tool_uses SET is_answered = 1, is_error = ?2, output_blob = ?3, output_at = ?4,
-                    output_length = ?5, output_bytes = ?6, output_digest = ?7 WHERE id = ?1";
-                let (bytes, digest) =
-                    result.whole.map(|(bytes, digest)| (bytes as i64, digest.to_vec())).unzip();
-                let params =
-                    params![call, result.is_error, blob, output.start, output.len() as i64, bytes, digest];
-                self.transaction.prepare_cached(sql)?.execute(params)?;
+                self.store_output(call, row, result, blob, output)?;
             }
         }
         for file in &message.changed_files {
@@ -578,6 +600,24 @@ impl<'t> PieceWriter<'t> {
             self.note_file(session, file, Change::Tuning)?;
         }
         self.note_said(session, block, placed, true, added)
+    }
+
+    /// Stores the output of a call, which came with the message in this row.
+    fn store_output(
+        &self,
+        call: i64,
+        row: i64,
+        result: &ToolResult,
+        blob: Option<i64>,
+        output: &Part,
+    ) -> Result<(), Error> {
+        let sql = "UPDATE tool_uses SET is_answered = 1, is_error = ?2, output_blob = ?3, output_at = ?4,
+            output_length = ?5, output_bytes = ?6, output_digest = ?7, result = ?8 WHERE id = ?1";
+        let (bytes, digest) = result.whole.map(|(bytes, digest)| (bytes as i64, digest.to_vec())).unzip();
+        let length = output.len() as i64;
+        let params = params![call, result.is_error, blob, output.start, length, bytes, digest, row];
+        self.transaction.prepare_cached(sql)?.execute(params)?;
+        Ok(())
     }
 
     /// The calls in a session's messages whose result is not stored yet. Ids of other sessions' calls may be the same, and
@@ -643,8 +683,8 @@ impl<'t> PieceWriter<'t> {
         Ok(())
     }
 
-    /// Counts the words of a prompt that may tell what it is about.
-    fn note_topics(&mut self, session: i64, prompt: &str) -> Result<(), Error> {
+    /// Counts the words of a prompt that may tell what it is about, each so many times.
+    fn note_topics(&self, session: i64, prompt: &str, count: i64) -> Result<(), Error> {
         let prompt = &prompt[..prompt.floor_char_boundary(TOPIC_BYTES_MAX)];
         let mut words: HashMap<String, i64> = HashMap::new();
         for word in prompt.split(|c: char| !c.is_alphanumeric() && c != '_') {
@@ -661,7 +701,11 @@ impl<'t> PieceWriter<'t> {
         let sql = "INSERT INTO topics VALUES (?1, ?2, ?3) ON CONFLICT DO UPDATE SET times = times + ?3";
         let mut insert = self.transaction.prepare_cached(sql)?;
         for (word, times) in words {
-            insert.execute(params![session, word, times])?;
+            insert.execute(params![session, word, times * count])?;
+        }
+        if count < 0 {
+            let sql = "DELETE FROM topics WHERE session = ?1 AND times <= 0";
+            self.transaction.prepare_cached(sql)?.execute([session])?;
         }
         Ok(())
     }
