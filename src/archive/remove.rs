@@ -346,6 +346,21 @@ fn hand_over_shared(transaction: &Transaction<'_>, session: i64) -> Result<(), E
                 params![call, one.heir, *blob, input_at, output_blob.is_some(), output_at],
             )?;
         }
+        // The output of a call that stays with an earlier session.
+        let outputs = "SELECT id, output_blob, output_at, output_length FROM tool_uses WHERE result = ?1
+            AND session <> ?2 AND output_blob IN (SELECT id FROM blobs WHERE session = ?2)";
+        let mut statement = transaction.prepare_cached(outputs)?;
+        let mut rows = statement.query(params![one.message, session])?;
+        let mut calls = Vec::new();
+        while let Some(row) = rows.next()? {
+            calls.push((row.get::<_, i64>(0)?, texts.get(row.get(1)?, row.get(2)?, row.get(3)?)?));
+        }
+        for (call, output) in calls {
+            let params = params![call, *blob, text.len() as i64];
+            text.push_str(&output);
+            transaction
+                .execute("UPDATE tool_uses SET output_blob = ?2, output_at = ?3 WHERE id = ?1", params)?;
+        }
     }
     for (blob, text) in moved.into_values() {
         let params = params![blob, text.len() as i64, pack(&text)];

@@ -2382,3 +2382,26 @@ fn a_process_that_ends_before_it_has_linked_leaves_that_to_the_next_one() {
     let related = home.archive.related("s1", 9).unwrap();
     assert!(related.iter().any(|related| related.reason == "both about okapi, zebra"), "{related:?}");
 }
+
+#[test]
+fn an_output_survives_the_fork_that_it_was_first_read_in() {
+    let home = Home::new();
+    let call = [home.prompt(1, "run it"), home.call(11, "Bash", &serde_json::json!({ "command": "make" }))];
+    home.write("s1", &call);
+    home.append("s1", &home.answer(21, "on in the first"));
+    home.sync();
+    for (session, number) in [("s2", 31), ("s3", 41)] {
+        home.write(session, &call);
+        home.append(session, &home.result(12, 11, "built with zebras", true));
+        home.append(session, &home.answer(number, "on in a fork"));
+        home.sync();
+    }
+    let output = |session: &str| home.show(session)[1].tools[0].output.clone();
+    home.archive.forget("s2", Duration::ZERO).unwrap();
+    assert_eq!(output("s3").as_deref(), Some("built with zebras"));
+    assert_eq!(home.said("s3"), ["run it", "", "", "on in a fork"]);
+    home.archive.forget("s3", Duration::ZERO).unwrap();
+    assert_eq!(output("s1"), None);
+    assert!(!home.holds("zebras"));
+    home.check();
+}
