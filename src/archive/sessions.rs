@@ -321,21 +321,17 @@ impl Archive {
         let mut statement = connection.prepare_cached(sql)?;
         let mut rows = statement.query([session.row])?;
         let mut texts = Texts::new(&connection);
-        let mut errors: Vec<String> = Vec::new();
         while let Some(row) = rows.next()? {
             let mut message = read_message(row, &mut texts)?;
             message.tools = tools_of(&connection, message.message)?;
-            // What failed is shown as the output of its call.
-            let failed = message.tools.iter().filter(|tool| tool.is_error);
-            errors.extend(failed.filter_map(|tool| Some(error_words(tool.output.as_ref()?).to_owned())));
-            match message.kind {
-                MessageKind::ToolResult => {
-                    for error in errors.iter().filter(|error| !error.is_empty()) {
-                        message.content = message.content.replace(error.as_str(), "").trim().to_owned();
-                    }
+            if message.kind == MessageKind::ToolResult {
+                // What failed is shown as the output of its call. A search finds it at the end of its result.
+                let mut errors = errors_of(&connection, message.message)?;
+                while let Some(at) = last_of(&errors, &message.content) {
+                    let error = errors.swap_remove(at);
+                    message.content.truncate(message.content.len() - error.len());
+                    message.content.truncate(message.content.trim_end().len());
                 }
-                MessageKind::Prompt => errors.clear(),
-                _ => {}
             }
             if !visit(message) {
                 break;
@@ -371,6 +367,29 @@ impl Archive {
             })
             .collect()
     }
+}
+
+/// How the outputs of the failed calls begin that a message holds.
+fn errors_of(connection: &Connection, message: i64) -> Result<Vec<String>, Error> {
+    let sql =
+        "SELECT output_blob, output_at, output_length FROM tool_uses WHERE result = ?1 AND is_error = 1";
+    let mut statement = connection.prepare_cached(sql)?;
+    let mut rows = statement.query([message])?;
+    let mut texts = Texts::new(connection);
+    let mut errors = Vec::new();
+    while let Some(row) = rows.next()? {
+        errors.push(error_words(&texts.get(row.get(0)?, row.get(1)?, row.get(2)?)?).to_owned());
+    }
+    errors.retain(|error| !error.is_empty());
+    Ok(errors)
+}
+
+/// The longest of these errors that is the end of a text, from the beginning of a line.
+fn last_of(errors: &[String], text: &str) -> Option<usize> {
+    let is_last =
+        |error: &str| text.strip_suffix(error).is_some_and(|rest| rest.is_empty() || rest.ends_with('\n'));
+    let last = errors.iter().enumerate().filter(|(_, error)| is_last(error));
+    last.max_by_key(|(_, error)| error.len()).map(|(at, _)| at)
 }
 
 /// Reads `id, kind, at_ms, blob, position, content_length, thinking_length`.

@@ -2405,3 +2405,31 @@ fn an_output_survives_the_fork_that_it_was_first_read_in() {
     assert!(!home.holds("zebras"));
     home.check();
 }
+
+#[test]
+fn a_failed_call_takes_no_word_of_a_person() {
+    let home = Home::new();
+    let run = |number: u32| home.call(number, "Bash", &serde_json::json!({ "command": "make" }));
+    let answered = |number: u32, of: u32, output: &str, is_error: bool, said: &str| {
+        let of = format!("toolu_{of}");
+        let result = serde_json::json!({ "type": "tool_result", "tool_use_id": of, "content": output, "is_error": is_error });
+        home.line("user", number, &serde_json::json!([result, { "type": "text", "text": said }]))
+    };
+    let (said, last) = ("Error handling must stay; Errors of the shop are logged.", "Do not hide any\nError");
+    home.write(
+        "s1",
+        &[
+            home.prompt(1, "run it"),
+            run(11),
+            home.result(12, 11, "Error", true),
+            run(13),
+            answered(14, 13, "fine", false, said),
+            run(15),
+            run(16),
+            answered(17, 15, "Error", true, last),
+            home.result(18, 16, "Error", true),
+        ],
+    );
+    home.sync();
+    assert_eq!(home.said("s1"), ["run it", "", "", "", said, "", "", last, ""]);
+}
