@@ -236,8 +236,9 @@ impl Archive {
     ) -> Result<usize, Error> {
         self.write(|transaction| {
             let sql = "UPDATE sessions SET remembered = messages
-                WHERE id = ?1 AND session = ?2 AND messages = ?3 AND remembered = ?4";
-            let params = params![session.row, session.id, session.messages as i64, session.remembered];
+                WHERE id = ?1 AND session = ?2 AND messages = ?3 AND remembered = ?4 AND project = ?5";
+            let (messages, project) = (session.messages as i64, &session.project);
+            let params = params![session.row, session.id, messages, session.remembered, project];
             if transaction.prepare_cached(sql)?.execute(params)? == 0 {
                 return Ok(0);
             }
@@ -600,7 +601,7 @@ fn store_vector(
     Ok(())
 }
 
-fn note_change(transaction: &Transaction<'_>, project: &str) -> Result<(), Error> {
+pub(crate) fn note_change(transaction: &Transaction<'_>, project: &str) -> Result<(), Error> {
     let sql = "INSERT INTO memory_changes VALUES (?1, 1) ON CONFLICT DO UPDATE SET number = number + 1";
     transaction.prepare_cached(sql)?.execute([project])?;
     Ok(())

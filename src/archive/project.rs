@@ -85,6 +85,13 @@ pub(crate) fn name_of(key: &str) -> &str {
     key.rsplit(['/', '\\']).next().unwrap_or(key)
 }
 
+/// The key of a project that was known by git's folder and has a remote now.
+pub(crate) fn key_with_remote(key: &str) -> Option<String> {
+    let config = Path::new(key).join("config");
+    let config = Some(config).filter(|config| config.is_absolute() && key.ends_with("/.git"))?;
+    Some(clean(&remote_key(&read_text(&config, FILE_BYTES_MAX)?)?))
+}
+
 /// Git's common folder: of a linked work tree, that of the repository.
 fn common_folder(top: &Path) -> PathBuf {
     let git = top.join(".git");

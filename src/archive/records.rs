@@ -262,8 +262,10 @@ impl Archive {
     /// When the archive cannot be written.
     pub fn replace_records(&self, session: &Session, records: &[NewRecord]) -> Result<(), Error> {
         self.write(|transaction| {
-            let sql = "UPDATE sessions SET derived = ?4 WHERE id = ?1 AND session = ?2 AND derived = ?3";
-            let params = params![session.row, session.id, session.derived, session.messages as i64];
+            let sql = "UPDATE sessions SET derived = ?4
+                WHERE id = ?1 AND session = ?2 AND derived = ?3 AND project = ?5";
+            let (messages, project) = (session.messages as i64, &session.project);
+            let params = params![session.row, session.id, session.derived, messages, project];
             if transaction.prepare_cached(sql)?.execute(params)? == 0 {
                 return Ok(());
             }

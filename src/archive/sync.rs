@@ -19,6 +19,7 @@ use crate::claude_code::ignore_of;
 use crate::error::Error;
 use crate::links;
 use crate::reader::{Piece, Position, Transcript};
+use crate::rename;
 use crate::source::{OUTPUT_BYTES_MAX, ReaderContext, TranscriptHead, TranscriptSource};
 use crate::store::{Archive, Writer};
 use crate::writer::{Origin, PieceWriter, Stored};
@@ -229,6 +230,7 @@ pub(crate) fn sync_with_writer(
 ) -> Result<SyncSummary, Error> {
     let begun = Instant::now();
     let mut summary = SyncSummary::default();
+    rename::follow_remotes(writer)?;
     let tasks = plan(&writer.connection, sources, settings, &mut summary)?;
     let mut sessions = HashMap::new();
     if !tasks.is_empty() {

@@ -2433,3 +2433,38 @@ fn a_failed_call_takes_no_word_of_a_person() {
     home.sync();
     assert_eq!(home.said("s1"), ["run it", "", "", "", said, "", "", last, ""]);
 }
+
+#[test]
+fn a_repository_that_gets_a_remote_keeps_its_past() {
+    let home = Home::new();
+    let config = home.root.join("shop/.git/config");
+    fs::create_dir_all(config.parent().unwrap()).unwrap();
+    fs::write(&config, "[core]\n").unwrap();
+    home.remember("s1", 1, &[memory("the lease", 10, [1.0, 0.0]), memory("deleted", 11, [0.0, 1.0])]);
+    let listed = home.archive.memories(&MemoryQuery { limit: 10, ..MemoryQuery::default() }).unwrap();
+    home.archive.forget_memory(listed[0].id, Duration::from_secs(5)).unwrap();
+    let before = home.archive.session("s1").unwrap();
+    let record = NewRecord { summary: "the lease is short".to_owned(), ..NewRecord::default() };
+    home.archive.replace_records(&before, &[record]).unwrap();
+    assert_eq!(before.project, config.parent().unwrap().to_string_lossy());
+
+    fs::write(&config, "[core]\n[remote \"origin\"]\n\turl = git@example.com:us/shop.git\n").unwrap();
+    assert_eq!(home.sync().unchanged, 1);
+    assert_eq!(home.archive.session("s1").unwrap().project, "example.com/us/shop");
+    assert_eq!(home.project(), "example.com/us/shop");
+    let query = MemoryQuery { project: Some(home.project()), limit: 9, ..MemoryQuery::default() };
+    assert_eq!(home.archive.memories(&query).unwrap().len(), 1);
+    assert_eq!(home.archive.memory_vectors(&home.project(), "small", None).unwrap().unwrap().len(), 1);
+    let words = Some("lease".to_owned());
+    let query = RecordQuery { project: home.project(), words, limit: 9, ..RecordQuery::default() };
+    assert_eq!(home.archive.records(&query).unwrap().len(), 1);
+    // What was derived before is of the old project; what was deleted stays so.
+    home.append("s1", &home.answer(51, "and on"));
+    home.sync();
+    let grown = home.archive.session("s1").unwrap();
+    let again = [memory("the lease", 10, [1.0, 0.0]), memory("deleted", 11, [0.0, 1.0])];
+    let of_old = Session { project: before.project.clone(), ..grown.clone() };
+    assert_eq!(home.archive.replace_memories(&of_old, &again, Some(&MODEL)).unwrap(), 0);
+    assert_eq!(home.archive.replace_memories(&grown, &again, Some(&MODEL)).unwrap(), 1);
+    home.check();
+}
