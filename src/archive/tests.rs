@@ -2324,10 +2324,10 @@ fn a_line_in_the_middle_that_was_rewritten_in_the_same_length_says_what_it_says_
     };
     write("Mustermann", 0);
     home.sync();
-    write("XXXXXXXXXX", 1);
+    write("Musterfrau", 1);
     let summary = home.sync();
     assert_eq!((summary.messages, summary.changed), (0, 1));
-    assert_eq!(home.said("s1")[20], "the customer is XXXXXXXXXX");
+    assert_eq!(home.said("s1")[20], "the customer is Musterfrau");
     assert_eq!(home.sync().unchanged, 1);
     home.check();
 }
