@@ -609,3 +609,18 @@ fn an_export_that_cannot_be_written_has_failed() {
     assert_eq!(output.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&output.stderr).starts_with("error: "));
 }
+
+#[test]
+fn an_exclusion_says_that_what_is_archived_stays() {
+    let (sandbox, _) = with_sessions();
+    let exclude = |project: &str| {
+        let output = sandbox.run(["config", "set", "capture.exclude", project]);
+        String::from_utf8(output.stderr).unwrap()
+    };
+    assert_eq!(exclude("payroll"), "");
+    sandbox.ok(["sessions", "sync"]);
+    let note = "note: what is archived already stays; `nugget sessions forget` deletes a session\n";
+    assert_eq!(exclude("shop"), note);
+    sandbox.ok(["sessions", "sync"]);
+    assert!(sandbox.ok(["sessions", "forget", "5a3b"]).contains("deleted session"));
+}

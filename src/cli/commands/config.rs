@@ -8,6 +8,7 @@ use brain::{Config, StatePaths};
 use serde_json::{Map, Value, json};
 
 use super::completions;
+use crate::archive::archive_path;
 use crate::context::{Context, open_brain};
 use crate::error::{CliError, USAGE};
 use crate::lookup::{listed, nearest};
@@ -225,6 +226,9 @@ fn write(config: &Config, key: &'static Key, value: Option<&str>, as_json: bool)
         }
         Some(file) if is_path && !file.exists() => {
             output::note(&format!("note: there is no file {}", output::short_path(&file)));
+        }
+        _ if name == "capture.exclude" && value.is_some() && archive_path().exists() => {
+            output::note("note: what is archived already stays; `nugget sessions forget` deletes a session");
         }
         _ => {}
     }
