@@ -422,6 +422,10 @@ ALTER TABLE links ADD COLUMN found INTEGER NOT NULL DEFAULT 3;
 const RESULTS: &str = "
 -- The message that the output came with.
 ALTER TABLE tool_uses ADD COLUMN result INTEGER;
+-- The first output of a message lies behind what it says, which is known of failures only.
+UPDATE tool_uses SET result = m.id FROM messages_meta m
+    WHERE is_error = 1 AND m.kind = 4 AND m.blob = output_blob
+    AND m.position + m.content_length + m.thinking_length = output_at;
 CREATE INDEX tool_uses_result ON tool_uses(result) WHERE result IS NOT NULL;
 -- Sessions that have something new since their links were made.
 CREATE TABLE unlinked (session INTEGER PRIMARY KEY REFERENCES sessions(id));

@@ -2468,3 +2468,26 @@ fn a_repository_that_gets_a_remote_keeps_its_past() {
     assert_eq!(home.archive.replace_memories(&grown, &again, Some(&MODEL)).unwrap(), 1);
     home.check();
 }
+
+#[test]
+fn errors_of_an_older_archive_are_shown_once() {
+    let home = Home::new();
+    home.write(
+        "s1",
+        &[
+            home.prompt(1, "run it"),
+            home.call(11, "Bash", &serde_json::json!({ "command": "make" })),
+            home.result(12, 11, "error: exploded", true),
+        ],
+    );
+    home.sync();
+    let old = rusqlite::Connection::open(home.archive.path()).unwrap();
+    old.execute_batch(
+        "DROP TABLE unlinked; DROP INDEX tool_uses_result; ALTER TABLE tool_uses DROP COLUMN result;
+        PRAGMA user_version = 7;",
+    )
+    .unwrap();
+    drop(old);
+    Archive::open(home.archive.path()).unwrap();
+    assert_eq!(home.said("s1"), ["run it", "", ""]);
+}
