@@ -51,8 +51,9 @@
 //!
 //! Rows and `extraction_state` change in one transaction: after a kill the next sync goes on at the same line. A file
 //! whose size and time are the same is not opened. One whose time alone, whose beginning or whose last bytes that were
-//! read have changed is read again, and known messages are recognised by their `uuid`. A line that is still being written is left for the
-//! next time. One process writes at a time, by the lock protocol of the queue ([`queue::FileLocks`]); readers never wait.
+//! read have changed is read again, and known messages are recognised by their `uuid`. A line that is still being
+//! written is left for the next time. One process writes at a time, by the lock protocol of the queue
+//! ([`queue::FileLocks`]); readers never wait.
 //!
 //! Other agents' transcripts are one more [`TranscriptSource`]. The crate `txcript` was weighed for that and not used:
 //! it needs a newer Rust than this workspace, and converts whole sessions, where an archive reads on from an offset.

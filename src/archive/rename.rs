@@ -27,7 +27,8 @@ fn rename(transaction: &Transaction<'_>, old: &str, new: &str) -> Result<(), Err
         let sql = format!("UPDATE {table} SET project = ?2 WHERE project = ?1");
         transaction.execute(&sql, params![old, new])?;
     }
-    let forgotten = "INSERT OR IGNORE INTO forgotten_memories SELECT ?2, digest FROM forgotten_memories WHERE project = ?1";
+    let forgotten = "INSERT OR IGNORE INTO forgotten_memories
+        SELECT ?2, digest FROM forgotten_memories WHERE project = ?1";
     transaction.execute(forgotten, params![old, new])?;
     // Weights are learned again.
     for sql in ["DELETE FROM forgotten_memories WHERE project = ?1", "DELETE FROM weights WHERE scope = ?1"] {

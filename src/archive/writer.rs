@@ -380,7 +380,8 @@ impl<'t> PieceWriter<'t> {
 
     /// The calls that a message holds the output of, and where that lies.
     fn places_of_output(&self, row: i64, tool: &str) -> Result<Vec<(i64, Place)>, Error> {
-        let sql = "SELECT output_blob, output_at, output_length, id FROM tool_uses WHERE result = ?1 AND tool_id = ?2";
+        let sql = "SELECT output_blob, output_at, output_length, id FROM tool_uses
+            WHERE result = ?1 AND tool_id = ?2";
         let read = |row: &rusqlite::Row<'_>| Ok((row.get(3)?, read_place(row)?));
         let mut statement = self.transaction.prepare_cached(sql)?;
         Ok(statement.query_map(params![row, tool], read)?.collect::<Result<_, _>>()?)
