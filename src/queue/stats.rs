@@ -118,6 +118,17 @@ impl Queue {
         self.select("WHERE outcome IS NULL AND claim IS NOT NULL ORDER BY id LIMIT ?1", [limit])
     }
 
+    /// Captures that have a reason to wait although no attempt has failed, oldest first.
+    ///
+    /// # Errors
+    /// When the queue cannot be read.
+    pub fn waiting(&self, limit: usize) -> Result<Vec<Capture>, Error> {
+        self.select(
+            "WHERE outcome IS NULL AND claim IS NULL AND attempts = 0 AND reason IS NOT NULL ORDER BY id LIMIT ?1",
+            [limit],
+        )
+    }
+
     /// Captures whose last attempt failed, newest first: those that wait for another attempt, and those
     /// that died within the duration `within`.
     ///

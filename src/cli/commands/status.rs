@@ -41,6 +41,8 @@ const SCHEMA: &str = include_str!("../status.schema.json");
 const CAPTURES_MAX: usize = 10;
 /// How long a worker may take to start after a hook has queued a capture.
 const WORKER_STARTS_WITHIN: SignedDuration = SignedDuration::from_secs(10);
+/// How many of the captures that wait are read: most of them have one reason.
+const WAITING_READ_MAX: usize = 100;
 /// How many captures are named that are being worked on.
 const RUNNING_MAX: usize = 3;
 /// The actors that work on no capture. They are shown after those of the stages.
@@ -144,6 +146,8 @@ struct Status {
     captures: Vec<Capture>,
     /// The captures that a worker works on.
     running: Vec<Capture>,
+    /// The oldest of those that have a reason to wait.
+    waiting: Vec<Capture>,
     /// The reviews of the captures that are done.
     reviews: Vec<Review>,
     /// What waits on other branches: of older captures, or made elsewhere.
@@ -320,6 +324,7 @@ impl Status {
             worker: None,
             captures: Vec::new(),
             running: Vec::new(),
+            waiting: Vec::new(),
             reviews: Vec::new(),
             other_reviews: Vec::new(),
             failures: Vec::new(),
@@ -362,6 +367,7 @@ impl Status {
         self.next_retry = queue.next_due()?.filter(|due| *due > self.now);
         self.captures = queue.captures(limit)?;
         self.running = queue.running(RUNNING_MAX)?;
+        self.waiting = queue.waiting(WAITING_READ_MAX)?;
         if !self.is_running {
             self.set_back_unworked();
         }

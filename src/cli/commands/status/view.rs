@@ -395,9 +395,8 @@ impl Status {
 
     /// Each reason for which captures wait, whole: the list of captures has no room for it.
     fn render_waiting(&self, width: usize) -> Vec<Line> {
-        let waits = |capture: &&Capture| capture.state == State::Queued && capture.reason.is_some();
         let mut reasons: Vec<(&Capture, u64)> = Vec::new();
-        for capture in self.captures.iter().filter(waits) {
+        for capture in &self.waiting {
             match reasons.iter_mut().find(|(first, _)| first.reason == capture.reason) {
                 Some((_, others)) => *others += 1,
                 None => reasons.push((capture, 0)),
@@ -691,6 +690,7 @@ mod tests {
             )),
             failures: captures[2..4].to_vec(),
             running: captures[1..2].to_vec(),
+            waiting: Vec::new(),
             captures,
             other_reviews: vec![review(3, ReviewState::Waiting)],
             reviews: vec![review(8, ReviewState::Waiting), review(7, ReviewState::Merged)],
@@ -728,7 +728,7 @@ mod tests {
         let mut status = full_status(Brain::init(&folder.path().join("brain")).unwrap().brain);
         let why = "claude-api: the model's server answered 401: invalid x-api-key; it refused the key in \
                    ANTHROPIC_API_KEY: put a valid one there";
-        status.captures =
+        status.waiting =
             (1..4).map(|id| capture(id, State::Queued, Stage::Extraction, 1, Some(why))).collect();
         for width in [60, 80] {
             let lines: Vec<String> = status.lines(width, false).iter().map(ToString::to_string).collect();
