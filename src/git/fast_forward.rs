@@ -186,6 +186,8 @@ struct Change {
     id: gix::ObjectId,
     /// The content after the merge; `None` to remove the file.
     content: Option<Vec<u8>>,
+    /// Plain or executable.
+    mode: Mode,
     is_new: bool,
     /// Whether the work tree has the result already.
     is_done: bool,
@@ -269,7 +271,10 @@ impl Merge {
         let Some(tree) = &mut self.tree else { return Ok(()) };
         for change in tree.changes.iter().filter(|change| !change.is_done) {
             match &change.content {
-                Some(content) => work_tree::write(&tree.root, &change.path, content, change.is_new)?,
+                Some(content) => {
+                    let is_executable = change.mode == Mode::FILE_EXECUTABLE;
+                    work_tree::write(&tree.root, &change.path, content, change.is_new, is_executable)?;
+                }
                 None => work_tree::remove(&tree.root, &change.path)?,
             }
         }
@@ -294,11 +299,11 @@ impl Merge {
             let name = change.path.as_bytes().as_bstr();
             match tree.index.entry_mut_by_path_and_stage(name, Stage::Unconflicted) {
                 Some(entry) => (entry.id, entry.stat) = (change.id, stat),
-                None => new.push((stat, change.id, name)),
+                None => new.push((stat, change.id, change.mode, name)),
             }
         }
-        for (stat, id, name) in new {
-            tree.index.dangerously_push_entry(stat, id, Flags::empty(), Mode::FILE, name);
+        for (stat, id, mode, name) in new {
+            tree.index.dangerously_push_entry(stat, id, Flags::empty(), mode, name);
         }
         tree.index.sort_entries();
         // The cached trees are those before the merge.
@@ -348,17 +353,24 @@ impl WorkTree {
         let mut changes = Vec::new();
         for path in before.keys().chain(after.keys()).collect::<BTreeSet<_>>() {
             let (old, new) = (before.get(path), after.get(path));
-            let Some(&(id, _)) = new.or(old).filter(|_| old != new) else { continue };
+            let Some(&(id, mode)) = new.or(old).filter(|_| old != new) else { continue };
             let unsupported = |what| Ok(Err(Refusal::Unsupported(what, display(path))));
             let (irregular, unusual) = match new {
                 Some(_) => ("has something other than a plain file at", "writes to the unusual path"),
                 None if !source.may_remove => return unsupported("removes"),
                 None => ("removes", "removes"),
             };
-            if [old, new].into_iter().flatten().any(|(_, mode)| *mode != Mode::FILE) {
+            // An executable file may be edited, as on some disks all are; no file becomes one.
+            let is_plain = match old {
+                Some((_, before)) => *before == mode && matches!(mode, Mode::FILE | Mode::FILE_EXECUTABLE),
+                None => mode == Mode::FILE,
+            };
+            if !is_plain {
                 return unsupported(irregular);
             }
-            let Some(name) = path.to_str().ok().filter(|path| path::check(path, hidden).is_ok()) else {
+            let is_known = source.is_reviewed || old.is_some();
+            let is_allowed = |path: &&str| path::check(path, hidden, is_known).is_ok();
+            let Some(name) = path.to_str().ok().filter(is_allowed) else {
                 return unsupported(unusual);
             };
             let content = match new.map(|_| read_blob(git, to, name, id)).transpose() {
@@ -366,7 +378,7 @@ impl WorkTree {
                 content => content?,
             };
             let (path, is_new) = (name.to_owned(), old.is_none());
-            changes.push(Change { path, id, content, is_new, is_done: false });
+            changes.push(Change { path, id, content, mode, is_new, is_done: false });
         }
 
         let index = match git.open_index() {

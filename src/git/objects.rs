@@ -72,7 +72,7 @@ impl NewCommit {
         };
         let (mut seen, mut folders) = (BTreeSet::new(), BTreeSet::new());
         for file in files {
-            path::check(&file.path, hidden)?;
+            path::check(&file.path, hidden, file.edits)?;
             let taken = || Error::PathTaken { path: file.path.clone() };
             if folders.contains(file.path.as_str()) || !seen.insert(file.path.as_str()) {
                 return Err(taken());
@@ -86,21 +86,22 @@ impl NewCommit {
                 folders.insert(folder);
             }
             let id = hash(git, &file.content)?;
-            match entry(&base_tree, &file.path)? {
+            let kind = match entry(&base_tree, &file.path)? {
                 Some(same) if same.mode().is_blob() && same.object_id() == id => continue,
-                Some(found) if file.edits && found.mode().is_blob() => {}
+                // An executable file stays one: on some disks all are.
+                Some(found) if file.edits && found.mode().is_blob() => found.mode().kind(),
                 Some(_) => return Err(taken()),
                 None if file.edits => return Err(Error::NothingToEdit { path: file.path.clone() }),
-                None => {}
-            }
+                None => EntryKind::Blob,
+            };
             editor
-                .upsert(file.path.split('/').map(|part| part.as_bytes().as_bstr()), EntryKind::Blob, id)
+                .upsert(file.path.split('/').map(|part| part.as_bytes().as_bstr()), kind, id)
                 .during(|| format!("add {} to the base's tree", file.path))?;
             new.objects.push(Object { id, kind: Kind::Blob, data: file.content.clone() });
             new.files += 1;
         }
         for removed in removes {
-            path::check(removed, hidden)?;
+            path::check(removed, hidden, true)?;
             if !seen.insert(removed.as_str()) {
                 return Err(Error::PathTaken { path: removed.clone() });
             }

@@ -76,7 +76,13 @@ fn open_parent<'a>(root: &Path, path: &'a str, create: bool) -> Result<(OwnedFd,
 
 /// Writes a file of the work tree atomically: under a temporary name first, then under its own. A new file never
 /// replaces another one, even if that was created after the check.
-pub(crate) fn write(root: &Path, path: &str, content: &[u8], is_new: bool) -> Result<(), Error> {
+pub(crate) fn write(
+    root: &Path,
+    path: &str,
+    content: &[u8],
+    is_new: bool,
+    is_executable: bool,
+) -> Result<(), Error> {
     let create = || -> std::io::Result<()> {
         let (folder, name) = open_parent(root, path, true)?;
         match rustix::fs::unlinkat(&folder, TEMPORARY, AtFlags::empty()) {
@@ -84,7 +90,7 @@ pub(crate) fn write(root: &Path, path: &str, content: &[u8], is_new: bool) -> Re
             Err(errno) => return Err(errno.into()),
         }
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let mode = rustix::fs::Mode::from_raw_mode(0o666);
+        let mode = rustix::fs::Mode::from_raw_mode(if is_executable { 0o777 } else { 0o666 });
         let mut file = File::from(rustix::fs::openat(&folder, TEMPORARY, flags, mode)?);
         let mut write = || -> std::io::Result<()> {
             file.write_all(content)?;

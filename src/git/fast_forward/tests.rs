@@ -101,7 +101,7 @@ fn a_killed_merge_is_completed_by_a_repetition() {
             let tree = merge.tree.as_mut().unwrap();
             let change = &tree.changes[1];
             let Some(content) = &change.content else { panic!() };
-            work_tree::write(&tree.root, &change.path, content, true).unwrap();
+            work_tree::write(&tree.root, &change.path, content, true, false).unwrap();
             // Another file is half written.
             write(&root, &format!("domains/cooking/concepts/{TEMPORARY}"), "# sess");
         }
@@ -341,4 +341,54 @@ fn a_merge_takes_milliseconds() {
     times.sort_unstable();
     println!("fast_forward among 1,000 files: p50 {:?}, max {:?}", times[10], times[19]);
     assert_eq!(git(&root, &["status", "--porcelain"]), "");
+}
+
+/// A file name that Windows refuses is usual in adopted vaults; a file on some disks is always executable.
+#[test]
+fn files_with_unusual_names_or_modes_are_edited_removed_and_followed() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let names = ["domains/messaging/vis: twice?.md", "notes/\u{1f468}\u{200d}\u{1f33e}.md", "dot.", "run.md"];
+    let sandbox = Sandbox::new();
+    let there = sandbox.repository("there");
+    for name in names {
+        write(&there, name, "before\n");
+    }
+    std::fs::set_permissions(there.join("run.md"), std::fs::Permissions::from_mode(0o755)).unwrap();
+    commit_all(&there, "unusual");
+    git(&sandbox.path(""), &["clone", "-q", "there", "here"]);
+    let root = sandbox.path("here");
+    let repository = Repository::open(&root).unwrap();
+    let edit = |name: &&str| NewFile { path: (*name).to_owned(), content: b"after\n".to_vec(), edits: true };
+    let files: Vec<_> = names[1..].iter().map(edit).collect();
+    let removes = vec![names[0].to_owned()];
+    repository.propose(&sandbox.lock(), &Proposal { files, removes, ..proposal(BRANCH) }).unwrap();
+    let to = repository.tip(BRANCH).unwrap().unwrap();
+    let outcome = repository.advance_default(&sandbox.lock(), to, BRANCH).unwrap();
+    assert!(matches!(outcome, FastForward::Done { .. }), "{outcome:?}");
+    assert_eq!(git(&root, &["status", "--porcelain"]), "");
+    assert!(git(&root, &["ls-tree", "main", "run.md"]).starts_with("100755 "));
+    assert!(!root.join(names[0]).exists());
+    assert_eq!(std::fs::read(root.join(names[1])).unwrap(), b"after\n");
+    fsck(&root);
+
+    // A new file keeps to what every system accepts.
+    let files = vec![NewFile { path: "a: b.md".into(), content: b"x\n".to_vec(), edits: false }];
+    let error =
+        repository.propose(&sandbox.lock(), &Proposal { files, ..proposal("nugget/new") }).unwrap_err();
+    assert!(matches!(error, Error::InvalidPath { .. }), "{error}");
+
+    // The remote's branch edits, adds and removes such files.
+    git(&root, &["reset", "-q", "--hard", "origin/main"]);
+    write(&there, names[0], "there\n");
+    write(&there, "run.md", "there\n");
+    write(&there, "is it new?.md", "there\n");
+    git(&there, &["rm", "-q", "dot."]);
+    commit_all(&there, "more of it");
+    git(&root, &["fetch", "-q"]);
+    let outcome = repository.catch_up(&sandbox.lock()).unwrap();
+    assert!(matches!(outcome, FastForward::Done { .. }), "{outcome:?}");
+    assert_eq!(git(&root, &["status", "--porcelain"]), "");
+    assert_eq!(std::fs::read(root.join("is it new?.md")).unwrap(), b"there\n");
+    let mode = root.join("run.md").metadata().unwrap().permissions().mode();
+    assert_eq!(mode & 0o100, 0o100, "{mode:o}");
 }
