@@ -82,6 +82,7 @@ const OVERRIDES: &[(&str, &str)] = &[
     ("fetch.pruneTags", "false"),
     ("fetch.writeCommitGraph", "false"),
     ("fetch.recurseSubmodules", "false"),
+    ("merge.conflictStyle", "merge"),
     ("push.followTags", "false"),
     ("push.gpgSign", "false"),
     ("push.pushOption", ""),

@@ -170,6 +170,8 @@ fn a_merge_that_was_killed_is_completed_by_the_next() {
 fn texts_merge_line_by_line_or_show_their_conflict() {
     let sandbox = Sandbox::new();
     let (root, repository) = with_proposal(&sandbox);
+    // Otherwise the text before would be among the lines of the conflict.
+    git(&root, &["config", "merge.conflictStyle", "zdiff3"]);
     let lock = sandbox.lock();
     let merged = |ours: &str, theirs: &str| {
         repository.merge_text(&lock, b"a\nb\nc\nd\ne\n", ours.as_bytes(), theirs.as_bytes()).unwrap()
