@@ -110,8 +110,10 @@ impl From<git::Error> for Failure {
                 FailureClass::BlocksStage(None)
             }
             // A message of git's that no row of the table knows; a rule or a limit of the remote's, which may be about what
-            // is in this one branch; a full disk, or a repository that git cannot read.
+            // is in this one branch; a filter that a person has set for one folder; a full disk, or a repository that git
+            // cannot read.
             git::Error::Remote { failure: Other | Protected | NotStored, .. }
+            | git::Error::Filtered { .. }
             | git::Error::Io { .. }
             | git::Error::Git { .. } => FailureClass::Waits,
             // The rest is about this one branch, or passes.
@@ -152,11 +154,12 @@ mod tests {
         let full = || std::io::Error::from(std::io::ErrorKind::StorageFull);
         let path = std::path::PathBuf::from("x");
         let remote = |failure| git::Error::Remote { failure, message: String::new() };
-        let failures: [Failure; 8] = [
+        let failures: [Failure; 9] = [
             git::Error::Unborn { branch: "main".to_owned() }.into(),
             git::Error::NoDefaultBranch { path: path.clone() }.into(),
             git::Error::Unsupported { path: path.clone(), feature: "reftable references".to_owned() }.into(),
             git::Error::BranchTaken { branch: "nugget".to_owned() }.into(),
+            git::Error::Filtered { path: "a.md".to_owned(), filter: "crypt".to_owned() }.into(),
             remote(RemoteFailure::Protected).into(),
             remote(RemoteFailure::NotStored).into(),
             embed::Error::NoLibrary.into(),

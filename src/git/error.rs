@@ -44,6 +44,9 @@ pub enum Error {
     /// The path is unsafe on some system, or hidden where that is not allowed.
     #[error("{path:?} is not a path that may be written: {reason}")]
     InvalidPath { path: String, reason: String },
+    /// git would change the file before it stores it, such as encrypt it.
+    #[error("git has the filter {filter:?} for {path}, and nugget runs none: it would commit plain text")]
+    Filtered { path: String, filter: String },
     /// git would refuse this message or author.
     #[error("the commit's {what} is not valid: {reason}")]
     InvalidCommit { what: &'static str, reason: String },
@@ -128,6 +131,9 @@ impl Error {
                 Some("no branch can be made below it: rename it with `git branch -m`")
             }
             Self::BranchTaken { .. } => Some("rename or delete that branch, then try again"),
+            Self::Filtered { .. } => Some(
+                "take the attribute `filter` from that path in .gitattributes, or write the file with git itself",
+            ),
             Self::InvalidRemote { .. } => {
                 Some("give a URL such as https://github.com/me/brain.git or git@github.com:me/brain.git")
             }

@@ -12,6 +12,7 @@ use gix::bstr::{BString, ByteSlice as _};
 use gix::index::entry::{Flags, Mode, Stage, Stat};
 
 use crate::error::{During as _, Error};
+use crate::filters::{Filtered, first_filtered};
 use crate::lock::Lock;
 use crate::objects::{hash, sync};
 use crate::path::{self, HiddenNames};
@@ -54,6 +55,10 @@ pub enum Refusal {
     Changed(String),
     /// An untracked file is at the path of a new file or of its folder.
     UntrackedInTheWay(String),
+    /// git has a filter for a file at this path, as of git-crypt or LFS.
+    Filtered(String),
+    /// The checkout has only some of the files.
+    Sparse,
     /// The branch does more than add and edit plain files: what it does, and at which path.
     Unsupported(&'static str, String),
     /// Another git process has locked the index with this file.
@@ -78,6 +83,13 @@ impl fmt::Display for Refusal {
             Self::Staged(path) => write!(f, "{path} has staged changes"),
             Self::Changed(path) => write!(f, "{path} has uncommitted changes"),
             Self::UntrackedInTheWay(path) => write!(f, "the untracked file {path} is in the way"),
+            Self::Filtered(path) => {
+                write!(
+                    f,
+                    "git has a filter for {path}, which nugget does not run; use `git pull` or `git merge`"
+                )
+            }
+            Self::Sparse => write!(f, "the checkout is sparse; use `git pull` or `git merge`"),
             Self::Unsupported(what, path) => write!(f, "the branch {what} {path}"),
             Self::IndexLocked(path) => write!(f, "another git process is running: {} exists", path.display()),
         }
@@ -381,6 +393,10 @@ impl WorkTree {
             changes.push(Change { path, id, content, mode, is_new, is_done: false });
         }
 
+        let paths = changes.iter().map(|change| change.path.as_str());
+        if let Some(Filtered { path, .. }) = first_filtered(git, to, paths)? {
+            return Ok(Err(Refusal::Filtered(path)));
+        }
         let index = match git.open_index() {
             Ok(index) => index,
             // As after `rm .git/index`: git shows all files as deleted.
@@ -390,6 +406,13 @@ impl WorkTree {
             }
             Err(error) => return Err(error).during(|| "read the index".to_owned()),
         };
+        // Which folders a sparse checkout has is not read: what a person merges of a proposal is written, what comes
+        // from the remote may be meant to stay away.
+        let is_partial = || git.config_snapshot().boolean("core.sparseCheckout") == Some(true);
+        let has_new = || changes.iter().any(|change| change.is_new);
+        if index.is_sparse() || (source.is_reviewed && has_new() && is_partial()) {
+            return Ok(Err(Refusal::Sparse));
+        }
         let has_modes = git.config_snapshot().boolean("core.fileMode").unwrap_or(true);
         for entry in index.entries() {
             let path = entry.path(&index).to_owned();

@@ -46,6 +46,7 @@ mod connection;
 mod error;
 mod fast_forward;
 mod fetch_push;
+mod filters;
 mod initial_commit;
 mod lag;
 mod lock;

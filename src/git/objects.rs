@@ -10,6 +10,7 @@ use gix::objs::tree::{Editor, EntryKind};
 use gix::objs::{Kind, Write as _, WriteTo};
 
 use crate::error::{During as _, Error};
+use crate::filters::{Filtered, first_filtered};
 use crate::path::{self, HiddenNames};
 use crate::repository::{entry, tree_of};
 use crate::types::{CommitId, Identity, NewFile};
@@ -49,7 +50,7 @@ impl NewCommit {
     /// # Errors
     /// [`Error::PathTaken`] when a new file exists with other content, lies below another file, or is given
     /// twice; [`Error::NothingToEdit`], also for a file to remove that does not exist; [`Error::InvalidPath`],
-    /// [`Error::InvalidCommit`].
+    /// [`Error::Filtered`], [`Error::InvalidCommit`].
     pub(crate) fn new(
         git: &gix::Repository,
         base: Option<CommitId>,
@@ -70,7 +71,7 @@ impl NewCommit {
             files: 0,
             objects: vec![],
         };
-        let (mut seen, mut folders) = (BTreeSet::new(), BTreeSet::new());
+        let (mut seen, mut folders, mut written) = (BTreeSet::new(), BTreeSet::new(), Vec::new());
         for file in files {
             path::check(&file.path, hidden, file.edits)?;
             let taken = || Error::PathTaken { path: file.path.clone() };
@@ -98,7 +99,13 @@ impl NewCommit {
                 .upsert(file.path.split('/').map(|part| part.as_bytes().as_bstr()), kind, id)
                 .during(|| format!("add {} to the base's tree", file.path))?;
             new.objects.push(Object { id, kind: Kind::Blob, data: file.content.clone() });
+            written.push(file.path.as_str());
             new.files += 1;
+        }
+        if let Some(base) = base
+            && let Some(Filtered { path, filter }) = first_filtered(git, base, written.into_iter())?
+        {
+            return Err(Error::Filtered { path, filter });
         }
         for removed in removes {
             path::check(removed, hidden, true)?;

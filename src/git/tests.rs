@@ -326,7 +326,11 @@ fn hooks_and_hostile_configuration_run_nothing() {
     git(&root, &["config", "core.fsmonitor", &touch]);
     git(&root, &["config", "filter.evil.clean", &touch]);
     write(&root, ".git/info/attributes", "* filter=evil\n");
-    Repository::open(&root).unwrap().propose(&sandbox.lock(), &proposal(BRANCH)).unwrap();
+    let repository = Repository::open(&root).unwrap();
+    let error = repository.propose(&sandbox.lock(), &proposal(BRANCH)).unwrap_err();
+    assert!(matches!(error, Error::Filtered { .. }), "{error}");
+    std::fs::remove_file(root.join(".git/info/attributes")).unwrap();
+    repository.propose(&sandbox.lock(), &proposal(BRANCH)).unwrap();
     assert!(!witness.exists());
     // Control: git itself runs one of the hooks.
     git(&root, &["update-ref", "refs/heads/control", "main"]);

@@ -392,3 +392,60 @@ fn files_with_unusual_names_or_modes_are_edited_removed_and_followed() {
     let mode = root.join("run.md").metadata().unwrap().permissions().mode();
     assert_eq!(mode & 0o100, 0o100, "{mode:o}");
 }
+
+/// A clone whose remote is another folder, of the same files.
+fn with_remote(sandbox: &Sandbox) -> (PathBuf, PathBuf, Repository) {
+    let there = sandbox.repository("there");
+    git(&sandbox.path(""), &["clone", "-q", "there", "here"]);
+    let root = sandbox.path("here");
+    (there, root.clone(), Repository::open(&root).unwrap())
+}
+
+fn caught_up(sandbox: &Sandbox, root: &Path, repository: &Repository) -> FastForward {
+    git(root, &["fetch", "-q"]);
+    repository.catch_up(&sandbox.lock()).unwrap()
+}
+
+#[test]
+fn a_file_that_git_filters_is_neither_committed_nor_checked_out() {
+    let sandbox = Sandbox::new();
+    let (there, root, repository) = with_remote(&sandbox);
+    write(
+        &there,
+        ".gitattributes",
+        "domains/coding/**/*.md filter=crypt\n*.png -text filter=lfs\n*.txt -filter\n",
+    );
+    commit_all(&there, "filters");
+    assert!(matches!(caught_up(&sandbox, &root, &repository), FastForward::Done { .. }));
+    let error = repository.propose(&sandbox.lock(), &proposal(BRANCH)).unwrap_err();
+    assert!(matches!(&error, Error::Filtered { filter, .. } if filter == "crypt"), "{error}");
+    assert!(error.hint().is_some());
+    assert_eq!(repository.tip(BRANCH).unwrap(), None);
+    // Other folders have no filter.
+    let files = proposal(BRANCH).files[2..].to_vec();
+    repository.propose(&sandbox.lock(), &Proposal { files, ..proposal(BRANCH) }).unwrap();
+
+    write(&there, "a.png", "version https://git-lfs.github.com/spec/v1\n");
+    commit_all(&there, "a picture");
+    let outcome = caught_up(&sandbox, &root, &repository);
+    assert_eq!(outcome, FastForward::Refused(Refusal::Filtered("a.png".to_owned())));
+    assert!(!root.join("a.png").exists());
+}
+
+#[test]
+fn a_sparse_checkout_is_left_to_git() {
+    for is_index_sparse in ["--sparse-index", "--no-sparse-index"] {
+        let sandbox = Sandbox::new();
+        let (there, root, repository) = with_remote(&sandbox);
+        write(&there, "domains/cooking/a.md", "a\n");
+        commit_all(&there, "more");
+        git(&root, &["pull", "-q"]);
+        git(&root, &["sparse-checkout", "set", "--cone", is_index_sparse, "domains/coding"]);
+        write(&there, "domains/cooking/b.md", "b\n");
+        commit_all(&there, "outside");
+        let outcome = caught_up(&sandbox, &root, &repository);
+        assert_eq!(outcome, FastForward::Refused(Refusal::Sparse), "{is_index_sparse}");
+        assert!(!root.join("domains/cooking").exists());
+        git(&root, &["merge", "-q", "--ff-only", "origin/main"]);
+    }
+}
