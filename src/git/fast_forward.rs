@@ -18,8 +18,9 @@ use crate::objects::{hash, sync};
 use crate::path::{self, HiddenNames};
 use crate::ref_lock::{MarkedLock, sweep_one};
 use crate::references::{Edited, ReflogEntry, head_of, reference_name, update, work_tree_folders};
-use crate::repository::{Branch, Repository, common_ancestor, read_blob, tip, tree_of};
-use crate::types::{CommitId, Identity};
+use crate::repository::{Branch, Repository, blob_id, common_ancestor, read_blob, tip, tree_of};
+use crate::review_snapshot::has_same_lines;
+use crate::types::{BLOB_BYTES_MAX, CommitId, Identity};
 use crate::work_tree::{self, WorkTreeFile};
 
 /// The result of a merge.
@@ -423,13 +424,18 @@ impl WorkTree {
             let found = Some((entry.id, entry.mode));
             let is_plain =
                 entry.stage() == Stage::Unconflicted && !entry.flags.contains(Flags::INTENT_TO_ADD);
-            if !is_plain || (before.get(&path).copied() != found && after.get(&path).copied() != found) {
-                return Ok(Err(Refusal::Staged(display(&path))));
-            }
             let change = path
                 .to_str()
                 .ok()
                 .and_then(|path| changes.binary_search_by(|change| change.path.as_str().cmp(path)).ok());
+            let is_known = before.get(&path).copied() == found || after.get(&path).copied() == found;
+            let is_known = match change {
+                Some(at) if !is_known => was_between(git, from, to, &changes[at].path, entry.id)?,
+                _ => is_known,
+            };
+            if !is_plain || !is_known {
+                return Ok(Err(Refusal::Staged(display(&path))));
+            }
             let unseen = entry.flags.intersects(Flags::SKIP_WORKTREE | Flags::ASSUME_VALID);
             match change {
                 Some(_) if unseen => {
@@ -440,11 +446,16 @@ impl WorkTree {
                     let found = work_tree::read(&root, &change.path)?;
                     change.is_done = change.is_result(&found);
                     // A file that will be replaced is compared by content, not by its timestamp.
-                    let is_unedited = match &found {
-                        WorkTreeFile::File(content) => hash(git, content)? == entry.id,
-                        WorkTreeFile::Missing | WorkTreeFile::Other => false,
+                    let is_unedited = || match &found {
+                        WorkTreeFile::File(content) => {
+                            let id = hash(git, content)?;
+                            Ok(id == entry.id
+                                || is_converted(git, entry.id, content)?
+                                || was_between(git, from, to, &change.path, id)?)
+                        }
+                        WorkTreeFile::Missing | WorkTreeFile::Other => Ok::<_, Error>(false),
                     };
-                    if !change.is_done && !is_unedited {
+                    if !change.is_done && !is_unedited()? {
                         return Ok(Err(Refusal::Changed(change.path.clone())));
                     }
                 }
@@ -466,7 +477,16 @@ impl WorkTree {
             let found = work_tree::read(&root, &change.path)?;
             change.is_done = change.is_result(&found);
             if change.is_new && !change.is_done && !matches!(found, WorkTreeFile::Missing) {
-                return Ok(Err(Refusal::UntrackedInTheWay(change.path.clone())));
+                let is_ours = match &found {
+                    WorkTreeFile::File(content) => {
+                        was_between(git, from, to, &change.path, hash(git, content)?)?
+                    }
+                    _ => false,
+                };
+                if !is_ours {
+                    return Ok(Err(Refusal::UntrackedInTheWay(change.path.clone())));
+                }
+                change.is_new = false;
             }
             // In the work tree but not in the index: the user keeps it, as after `git rm --cached`.
             let is_indexed = || index.entry_by_path(change.path.as_bytes().as_bstr()).is_some();
@@ -508,6 +528,36 @@ fn files_of(
     Ok(entries.map(|entry| (entry.path(&index).to_owned(), (entry.id, entry.mode))).collect())
 }
 
+/// How many commits are searched for what a killed merge has left behind.
+const COMMITS_BETWEEN_MAX: usize = 1000;
+
+/// Whether a commit that is merged has this content at the path: a merge up to there was killed.
+fn was_between(
+    git: &gix::Repository,
+    from: CommitId,
+    to: CommitId,
+    path: &str,
+    id: gix::ObjectId,
+) -> Result<bool, Error> {
+    let walking = || format!("walk the history of {to}");
+    let walk = git.rev_walk([to.0]).with_hidden([from.0]).all().during(walking)?;
+    for commit in walk.take(COMMITS_BETWEEN_MAX) {
+        if blob_id(git, CommitId(commit.during(walking)?.id), path)? == Some(id) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Whether a work tree's file is a tracked one whose line endings git has changed.
+fn is_converted(git: &gix::Repository, tracked: gix::ObjectId, content: &[u8]) -> Result<bool, Error> {
+    let comparing = || format!("compare {tracked}");
+    if git.find_header(tracked).during(comparing)?.size().max(content.len() as u64) > BLOB_BYTES_MAX {
+        return Ok(false);
+    }
+    Ok(has_same_lines(&git.find_blob(tracked).during(comparing)?.data, content))
+}
+
 /// Whether a tracked file is as in the index: by its timestamp or, if that does not decide, by its content.
 fn is_clean(
     git: &gix::Repository,
@@ -540,15 +590,18 @@ fn is_clean(
     if entry.stat.matches(&stat, options) && !entry.stat.is_racy(index.timestamp(), options) {
         return Ok(true);
     }
-    // The size first: a file of another size need not be read.
-    if git.find_header(entry.id).during(reading)?.size() != metadata.len() {
+    // The size first: a large file of another size need not be read.
+    let has_same_size = git.find_header(entry.id).during(reading)?.size() == metadata.len();
+    if !has_same_size && metadata.len() > BLOB_BYTES_MAX {
         return Ok(false);
     }
     let content = match entry.mode {
         Mode::SYMLINK => std::fs::read_link(&path).map(|to| to.into_os_string().into_encoded_bytes()),
         _ => std::fs::read(&path),
     };
-    Ok(hash(git, &content.map_err(Error::io("read", &path))?)? == entry.id)
+    let content = content.map_err(Error::io("read", &path))?;
+    Ok(hash(git, &content)? == entry.id
+        || (entry.mode != Mode::SYMLINK && is_converted(git, entry.id, &content)?))
 }
 
 #[cfg(test)]

@@ -449,3 +449,47 @@ fn a_sparse_checkout_is_left_to_git() {
         git(&root, &["merge", "-q", "--ff-only", "origin/main"]);
     }
 }
+
+#[test]
+fn line_endings_that_git_has_changed_are_no_edits() {
+    let sandbox = Sandbox::new();
+    let (there, root, repository) = with_remote(&sandbox);
+    git(&root, &["config", "core.autocrlf", "true"]);
+    write(&root, "README.md", "read me\r\n");
+    write(&root, "brain.yaml", "name: test\r\n");
+    git(&root, &["add", "-A"]);
+    // Another time than in the index, so that it is compared by content.
+    let brain = File::options().write(true).open(root.join("brain.yaml")).unwrap();
+    brain.set_modified(std::time::SystemTime::UNIX_EPOCH).unwrap();
+    assert_eq!(git(&root, &["status", "--porcelain"]), "");
+    write(&there, "README.md", "edited there\n");
+    commit_all(&there, "there");
+    let outcome = caught_up(&sandbox, &root, &repository);
+    assert!(matches!(outcome, FastForward::Done { .. }), "{outcome:?}");
+    assert_eq!(git(&root, &["status", "--porcelain"]), "");
+    assert_eq!(std::fs::read(root.join("brain.yaml")).unwrap(), b"name: test\r\n");
+}
+
+#[test]
+fn a_killed_merge_is_completed_after_the_remote_has_moved_on() {
+    for is_in_index in [false, true] {
+        let sandbox = Sandbox::new();
+        let (there, root, repository) = with_remote(&sandbox);
+        for text in ["first\n", "second\n"] {
+            write(&there, "README.md", text);
+            write(&there, "new.md", text);
+            commit_all(&there, text);
+        }
+        // A merge of the first commit was killed.
+        write(&root, "README.md", "first\n");
+        write(&root, "new.md", "first\n");
+        if is_in_index {
+            git(&root, &["add", "-A"]);
+        }
+        let outcome = caught_up(&sandbox, &root, &repository);
+        assert!(matches!(outcome, FastForward::Done { .. }), "{outcome:?}");
+        assert_eq!(git(&root, &["status", "--porcelain"]), "");
+        assert_eq!(std::fs::read(root.join("new.md")).unwrap(), b"second\n");
+        fsck(&root);
+    }
+}
