@@ -92,9 +92,13 @@ impl From<embed::Error> for Failure {
 
 impl From<git::Error> for Failure {
     fn from(error: git::Error) -> Self {
-        use RemoteFailure::{Denied, Empty, NotFound, NotStored, Offline, Other, Protected, TooLate};
+        use RemoteFailure::{
+            Denied, Empty, NoBranch, NotFound, NotStored, Offline, Other, Protected, TooLate,
+        };
         let class = match &error {
-            git::Error::Remote { failure: Offline | TooLate | Denied | NotFound | Empty, .. }
+            git::Error::Remote {
+                failure: Offline | TooLate | Denied | NotFound | Empty | NoBranch, ..
+            }
             | git::Error::NoGit { .. }
             | git::Error::NotARepository { .. }
             | git::Error::NotTrusted { .. }
@@ -154,7 +158,7 @@ mod tests {
         let full = || std::io::Error::from(std::io::ErrorKind::StorageFull);
         let path = std::path::PathBuf::from("x");
         let remote = |failure| git::Error::Remote { failure, message: String::new() };
-        let failures: [Failure; 9] = [
+        let failures: [Failure; 10] = [
             git::Error::Unborn { branch: "main".to_owned() }.into(),
             git::Error::NoDefaultBranch { path: path.clone() }.into(),
             git::Error::Unsupported { path: path.clone(), feature: "reftable references".to_owned() }.into(),
@@ -162,6 +166,7 @@ mod tests {
             git::Error::Filtered { path: "a.md".to_owned(), filter: "crypt".to_owned() }.into(),
             remote(RemoteFailure::Protected).into(),
             remote(RemoteFailure::NotStored).into(),
+            remote(RemoteFailure::NoBranch).into(),
             embed::Error::NoLibrary.into(),
             embed::Error::Read { what: "tokenizer", path, source: full() }.into(),
         ];

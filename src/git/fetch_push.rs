@@ -60,7 +60,7 @@ impl Repository {
     /// nothing is new, nothing is downloaded and no lock is taken.
     ///
     /// Follows a renamed default branch, and once an hour checks whether another branch is the default, unless
-    /// the brain's configuration names one. Remote-tracking references of nugget's deleted branches are removed.
+    /// the brain's configuration names one, which the remote then must have, if it has any. Remote-tracking references of nugget's deleted branches are removed.
     /// Tags, other branches, work tree, index and `FETCH_HEAD` are not changed, and git runs no maintenance. It
     /// can be killed at any point and repeated.
     ///
@@ -344,6 +344,16 @@ impl<'a> Operation<'a> {
     /// Finds the remote's default branch and nugget's branches.
     fn query(&self, known: &Known) -> Result<RemoteState, Error> {
         let mut branches = self.list_heads()?;
+        let is_other = |name: &String| !name.starts_with(BRANCH_PREFIX);
+        if let Some(preferred) = self.repository.preferred()
+            && !branches.contains_key(preferred)
+            && branches.keys().any(is_other)
+        {
+            let named = self.query_head()?.unwrap_or_else(|| "no branch".to_owned());
+            let failure = RemoteFailure::NoBranch;
+            let message = format!("it is {preferred}, and the remote's default is {named}");
+            return Err(Error::Remote { failure, message });
+        }
         let fresh = known.default.as_deref().filter(|_| known.is_fresh);
         let certain = [self.repository.preferred(), fresh];
         let mut default =

@@ -22,6 +22,8 @@ pub enum RemoteFailure {
     Stale,
     /// The remote has no default branch, and a branch of nugget's must not become it.
     Empty,
+    /// The remote has branches, but not the one that the brain's configuration names.
+    NoBranch,
     /// The remote cannot keep what was sent: its disk is full, a limit is exceeded, or its files cannot be written.
     NotStored,
     /// The deadline has passed.
@@ -40,6 +42,7 @@ impl fmt::Display for RemoteFailure {
             Self::DefaultProtected => "the remote takes no pushes of its main branch",
             Self::Stale => "the remote's branch has changed meanwhile",
             Self::Empty => "the remote has no default branch yet",
+            Self::NoBranch => "the remote does not have the branch that brain.yaml names",
             Self::NotStored => "the remote failed to store the branch",
             Self::TooLate => "the remote did not answer in time",
             Self::Other => "git failed at the remote",
@@ -211,6 +214,9 @@ impl RemoteFailure {
                 "have somebody push it who may, or `git push origin HEAD:refs/heads/NAME` and open a pull request",
             ),
             Self::Empty => Some("push the brain's main branch first"),
+            Self::NoBranch => {
+                Some("name the remote's in brain.yaml, `default_branch: NAME`, or push the one named there")
+            }
             Self::NotStored => {
                 Some("check the remote's free space, its limits, and that it can write its files")
             }

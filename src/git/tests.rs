@@ -1103,10 +1103,37 @@ fn with_remote(sandbox: &Sandbox) -> (PathBuf, Repository) {
     (root.clone(), Repository::open(&root).unwrap())
 }
 
-fn fetch(repository: &Repository) -> Fetched {
+fn try_fetch(repository: &Repository) -> Result<Fetched, Error> {
     let remote = repository.remote().unwrap().unwrap();
     let session = RemoteSession { remote: &remote, credentials: None, deadline: Duration::from_secs(60) };
-    repository.fetch(&session).unwrap()
+    repository.fetch(&session)
+}
+
+fn fetch(repository: &Repository) -> Fetched {
+    try_fetch(repository).unwrap()
+}
+
+#[test]
+fn a_remote_without_the_branch_that_the_brain_names_is_an_error() {
+    let sandbox = Sandbox::new();
+    let (_, repository) = with_remote(&sandbox);
+    let repository = repository.with_default_branch(Some("main"));
+    assert!(!fetch(&repository).moved);
+    let there = sandbox.path("there");
+    git(&there, &["branch", "-m", "main", "trunk"]);
+    write(&there, "news.md", "news\n");
+    commit_all(&there, "news");
+    let before = repository.default_branch().unwrap();
+    let error = try_fetch(&repository).unwrap_err();
+    let is_named = error.to_string().contains("trunk") && error.hint().is_some();
+    assert!(matches!(error, Error::Remote { failure: RemoteFailure::NoBranch, .. }) && is_named, "{error}");
+    assert_eq!(repository.default_branch().unwrap(), before);
+    let repository = repository.with_default_branch(Some("trunk"));
+    assert_eq!(fetch(&repository).tip, Some(git(&there, &["rev-parse", "trunk"]).parse().unwrap()));
+    // A remote without branches is new.
+    git(&there, &["checkout", "-q", "--detach"]);
+    git(&there, &["branch", "-D", "trunk"]);
+    assert_eq!(fetch(&repository).tip, None);
 }
 
 #[test]
