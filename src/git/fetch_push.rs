@@ -14,7 +14,7 @@ use crate::connection::{REMOTE_NAME, RemoteSession};
 use crate::error::Error;
 use crate::lock::Lock;
 use crate::ref_lock::{lock_files, lock_of, sweep, sweep_one};
-use crate::references::{delete, reference_name, set_symbolic, update};
+use crate::references::{delete, delete_all, reference_name, set_symbolic, update};
 use crate::remote_failure::RemoteFailure;
 use crate::repository::{Repository, branches, remote_head, tip};
 use crate::types::{BRANCH_PREFIX, CommitId};
@@ -256,9 +256,8 @@ impl Repository {
         let held = Lock::acquire_within(&self.lock_path()?, LOCK_WAIT_MAX)?;
         sweep(&folder, &held)?;
         sweep_one(&packed, &held)?;
-        for (name, id) in gone {
-            delete(git, &held, &full(name), *id)?;
-        }
+        // One that has changed since, another process has recorded.
+        delete_all(git, &held, gone.into_iter().map(|(name, id)| (full(name), *id)), |_, _| {})?;
         for (name, id) in news {
             // A deleted branch may have a file where this one needs a folder.
             for (at, _) in name.match_indices('/') {

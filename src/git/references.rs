@@ -3,11 +3,13 @@
 //! gix's transactions lock `packed-refs` only to read it, and nobody may remove a lock of git or gix that a killed
 //! process left behind. nugget's locks are marked; see [`crate::ref_lock`].
 
+use std::collections::BTreeSet;
 use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use gix::ObjectId;
+use gix::bstr::ByteSlice as _;
 
 use crate::error::{During as _, Error};
 use crate::lock::Lock;
@@ -122,18 +124,40 @@ pub(crate) fn delete(
     reference: &str,
     expected: ObjectId,
 ) -> Result<Edited, Error> {
-    let path = git.common_dir().join(reference);
-    let _lock = lock(git, held, &path, REFERENCE_WAIT_MAX)?;
-    let found = direct(git, reference)?;
-    if found != Some(expected) {
-        return Ok(Edited::Found(found));
+    let mut edited = Edited::Done;
+    delete_all(git, held, [(reference.to_owned(), expected)], |_, found| edited = Edited::Found(found))?;
+    Ok(edited)
+}
+
+/// Deletes references that are where they are expected, and their logs; hands out those that are not. `packed-refs` is
+/// written once for all: a repository may have a thousand branches.
+pub(crate) fn delete_all(
+    git: &gix::Repository,
+    held: &Lock,
+    references: impl IntoIterator<Item = (String, ObjectId)>,
+    mut moved: impl FnMut(&str, Option<ObjectId>),
+) -> Result<(), Error> {
+    let (mut deleted, mut locks) = (BTreeSet::new(), Vec::new());
+    for (reference, expected) in references {
+        let lock = lock(git, held, &git.common_dir().join(&reference), REFERENCE_WAIT_MAX)?;
+        let found = direct(git, &reference)?;
+        if found == Some(expected) {
+            deleted.insert(reference);
+            locks.push(lock);
+        } else {
+            moved(&reference, found);
+        }
     }
-    // The packed one first, as git does: otherwise it would be visible for a moment.
-    unpack(git, held, reference)?;
-    remove_file(&path)?;
-    path.parent().map_or(Ok(()), sync)?;
-    remove_file(&git.common_dir().join("logs").join(reference))?;
-    Ok(Edited::Done)
+    // The packed ones first, as git does: otherwise they would be visible for a moment.
+    unpack(git, held, &deleted)?;
+    let mut folders = BTreeSet::new();
+    for reference in &deleted {
+        let path = git.common_dir().join(reference);
+        remove_file(&path)?;
+        folders.extend(path.parent().map(Path::to_owned));
+        remove_file(&git.common_dir().join("logs").join(reference))?;
+    }
+    folders.iter().try_for_each(|folder| sync(folder))
 }
 
 /// The commit that a reference contains; `None` for a symbolic one.
@@ -179,19 +203,19 @@ fn remove_empty_folders(folder: &Path) {
     let _ = std::fs::remove_dir(folder);
 }
 
-/// Removes a reference from `packed-refs`, under git's lock on it.
-fn unpack(git: &gix::Repository, held: &Lock, reference: &str) -> Result<(), Error> {
+/// Removes references from `packed-refs`, under git's lock on it.
+fn unpack(git: &gix::Repository, held: &Lock, references: &BTreeSet<String>) -> Result<(), Error> {
     let path = git.common_dir().join("packed-refs");
     let read = || match std::fs::read(&path) {
         Ok(bytes) => Ok(bytes),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(Vec::new()),
         Err(error) => Err(Error::io("read", &path)(error)),
     };
-    if without(&read()?, reference).is_none() {
+    if without(&read()?, references).is_none() {
         return Ok(());
     }
     let _lock = lock(git, held, &path, PACKED_WAIT_MAX)?;
-    match without(&read()?, reference) {
+    match without(&read()?, references) {
         Some(bytes) => {
             replace(git, &path, &bytes)?;
             path.parent().map_or(Ok(()), sync)
@@ -200,13 +224,15 @@ fn unpack(git: &gix::Repository, held: &Lock, reference: &str) -> Result<(), Err
     }
 }
 
-/// The content of `packed-refs` without one reference and its peeled line; `None` if it does not have it.
-fn without(packed: &[u8], reference: &str) -> Option<Vec<u8>> {
+/// The content of `packed-refs` without some references and their peeled lines; `None` if it has none of them.
+fn without(packed: &[u8], references: &BTreeSet<String>) -> Option<Vec<u8>> {
     let mut kept = Vec::with_capacity(packed.len());
     let (mut found, mut is_below) = (false, false);
     for line in packed.split_inclusive(|&byte| byte == b'\n') {
-        let name = line.trim_ascii_end().get(41..);
-        let is_it = !line.starts_with(b"#") && !line.starts_with(b"^") && name == Some(reference.as_bytes());
+        let name = line.trim_ascii_end().get(41..).and_then(|name| name.to_str().ok());
+        let is_it = !line.starts_with(b"#")
+            && !line.starts_with(b"^")
+            && name.is_some_and(|name| references.contains(name));
         is_below = is_it || (is_below && line.starts_with(b"^"));
         found |= is_it;
         if !is_below {
@@ -294,15 +320,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_named_packed_reference_is_removed() {
+    fn only_the_named_packed_references_are_removed() {
         let id = "1111111111111111111111111111111111111111";
         let packed = format!(
             "# pack-refs with: peeled fully-peeled sorted \n{id} refs/heads/a\n{id} refs/heads/nugget/a\n^{id}\n\
-             {id} refs/heads/nugget/ab\n^{id}\n"
+             {id} refs/heads/nugget/ab\n^{id}\n{id} refs/heads/nugget/b\n"
         );
-        let left = without(packed.as_bytes(), "refs/heads/nugget/a").unwrap();
+        let named = |names: &[&str]| names.iter().map(|name| format!("refs/heads/{name}")).collect();
+        let left = without(packed.as_bytes(), &named(&["nugget/a", "nugget/b", "nugget/c"])).unwrap();
         let expected = packed.replace(&format!("{id} refs/heads/nugget/a\n^{id}\n"), "");
+        let expected = expected.replace(&format!("{id} refs/heads/nugget/b\n"), "");
         assert_eq!(String::from_utf8(left).unwrap(), expected);
-        assert_eq!(without(packed.as_bytes(), "refs/heads/nugget"), None);
+        assert_eq!(without(packed.as_bytes(), &named(&["nugget"])), None);
     }
 }

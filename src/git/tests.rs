@@ -1233,3 +1233,28 @@ fn a_killed_removal_is_completed_by_a_repetition() {
         fsck(&root);
     }
 }
+
+/// Prints the time with `--nocapture`.
+#[test]
+fn many_packed_branches_that_are_gone_at_the_remote_go_at_once() {
+    let sandbox = Sandbox::new();
+    let (root, repository) = with_remote(&sandbox);
+    let there = sandbox.path("there");
+    let commit = git(&there, &["rev-parse", "main"]);
+    let packed = std::fs::read_to_string(root.join(".git/packed-refs")).unwrap_or_default();
+    let line = |n: usize| format!("{commit} refs/remotes/origin/nugget/session-{n:04}\n");
+    let many: String = (0..1000).map(line).collect();
+    std::fs::write(root.join(".git/packed-refs"), packed + &many).unwrap();
+    git(&there, &["branch", "nugget/session-0007"]);
+    // Also not packed, and with a log.
+    write(&root, ".git/refs/remotes/origin/nugget/session-0009", &format!("{commit}\n"));
+    write(&root, ".git/logs/refs/remotes/origin/nugget/session-0009", "");
+    let start = Instant::now();
+    fetch(&repository);
+    println!("999 branches were removed in {:?}", start.elapsed());
+    let left: Vec<_> = repository.remote_branches().unwrap().into_iter().map(|(name, _)| name).collect();
+    assert_eq!(left, ["nugget/session-0007"]);
+    assert!(!root.join(".git/logs/refs/remotes/origin/nugget/session-0009").exists());
+    assert_eq!(git(&root, &["for-each-ref", "--format=%(refname)"]).lines().count(), 4);
+    assert_eq!(std::fs::read_dir(root.join(".git/refs/remotes/origin/nugget")).unwrap().count(), 0);
+}
