@@ -254,6 +254,28 @@ fn a_proposed_change_is_delivered_like_a_capture() {
 }
 
 #[test]
+fn a_removal_of_what_the_remote_does_not_have_says_why() {
+    let sandbox = with_units("true");
+    git(sandbox.path(), &["init", "-q", "--bare", "-b", "main", "remote.git"]);
+    sandbox.git(&["remote", "add", "origin", sandbox.path().join("remote.git").to_str().unwrap()]);
+    sandbox.git(&["push", "-q", "origin", "HEAD~:refs/heads/main"]);
+    let refused = fails(&sandbox, 1, &["rm", UNIT]);
+    assert!(refused.contains("is not at the remote yet") && refused.contains("git push"), "{refused}");
+    // It was there, and is edited here.
+    sandbox.git(&["push", "-q", "origin", "HEAD:main"]);
+    git(sandbox.path(), &["clone", "-q", "remote.git", "other"]);
+    let other = sandbox.path().join("other");
+    git(&other, &["rm", "-q", PATH]);
+    git(&other, &["commit", "-qm", "removed"]);
+    git(&other, &["push", "-q"]);
+    sandbox.git(&["fetch", "-q"]);
+    let file = sandbox.brain().join(PATH);
+    fs::write(&file, fs::read_to_string(&file).unwrap() + "Mine.\n").unwrap();
+    let refused = fails(&sandbox, 1, &["rm", UNIT]);
+    assert!(refused.contains("the remote has renamed or removed"), "{refused}");
+}
+
+#[test]
 fn an_edit_that_loses_the_front_matter_is_refused() {
     let sandbox = with_units("sh -c 'echo no unit here > \"$0\"'");
     let refused = fails(&sandbox, 1, &["edit", UNIT]);

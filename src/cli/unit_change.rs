@@ -64,6 +64,10 @@ impl MergedUnits {
             Some(committed) if committed == text.as_bytes() => Ok(MergedUnit { path, unit, text }),
             Some(_) => Err(CliError::new(format!("{path} has changes that are not committed"))
                 .hint("commit them first, or go on with the file in your own editor")),
+            None if self.is_unpushed(&path)? => {
+                Err(CliError::new(format!("{path} is not at the remote yet"))
+                    .hint("run `git push` in the brain, then try again"))
+            }
             None if self.is_on_local_branch(&path)? => {
                 Err(CliError::new(format!("the remote has renamed or removed {path}, which you have edited"))
                     .hint("commit your edit, then `git pull --no-rebase` in the brain joins both"))
@@ -71,6 +75,13 @@ impl MergedUnits {
             None => Err(CliError::new(format!("{path} is not committed yet"))
                 .hint("it is a file of yours: edit or delete it yourself")),
         }
+    }
+
+    /// Whether the default branch here has got a file since it was the same as the remote's.
+    fn is_unpushed(&self, path: &str) -> Result<bool, CliError> {
+        let Some(local) = self.repository.default_branch()?.local else { return Ok(false) };
+        let changes = self.repository.changes_since_fork(local, self.base)?;
+        Ok(changes.files.iter().any(|file| file.path == path && file.base.is_none()))
     }
 
     /// Whether the default branch here has a file that it may not have at the remote.
