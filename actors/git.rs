@@ -76,8 +76,9 @@ impl GitWorker {
             Ok::<_, Failure>(repository.propose(&lock, &proposal))
         };
         let mut proposed = propose(&plan)?;
-        use git::Error::{BranchTaken, NothingToEdit, PathTaken};
-        if let Err(BranchTaken { .. } | PathTaken { .. } | NothingToEdit { .. }) = &proposed {
+        use git::Error::{BranchTaken, Filtered, NothingToEdit, PathTaken};
+        if let Err(BranchTaken { .. } | PathTaken { .. } | NothingToEdit { .. } | Filtered { .. }) = &proposed
+        {
             // Another branch has our name, or the base has moved since a plan that was never carried out. The
             // digest of the content sets our name apart.
             let digest = blake3::hash(&claim.input).to_hex();

@@ -111,3 +111,21 @@ fn a_default_branch_that_is_back_ends_the_pause_that_its_absence_began() {
     crate::support::wait_until("the capture is done", || first()["state"] == "done");
     assert_eq!(pauses(), []);
 }
+
+#[test]
+fn a_capture_waits_for_a_filter_to_go_and_is_saved_then() {
+    let sandbox = Sandbox::with_brain();
+    std::fs::write(sandbox.brain().join(".gitattributes"), "domains/**/*.md filter=crypt\n").unwrap();
+    sandbox.git(&["add", "-A"]);
+    sandbox.git(&["commit", "--quiet", "-m", "encrypt"]);
+    let transcript = fixture("transcripts/synthetic/flywheel.jsonl");
+    sandbox.ok(["capture-session", "--transcript", transcript.to_str().unwrap()]);
+    let first = || sandbox.json(["status", "--json"])["captures"][0].clone();
+    let names_it = || first()["reason"].as_str().is_some_and(|reason| reason.contains("crypt"));
+    crate::support::wait_until("the filter is named", names_it);
+    assert_eq!(git(&sandbox.brain(), &["branch", "--list", "nugget/*"]), "");
+    sandbox.git(&["rm", "--quiet", ".gitattributes"]);
+    sandbox.git(&["commit", "--quiet", "-m", "plain"]);
+    sandbox.ok(["retry", "--all"]);
+    crate::support::wait_until("the capture is done", || first()["state"] == "done");
+}
