@@ -10,7 +10,7 @@ use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::sync::OnceLock;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use git::{CommitId, FastForward, Lock, Repository};
 use github::{GitHub, Pull, Slug};
@@ -35,6 +35,8 @@ use crate::setup::Setup;
 pub const SYNC_REPORT: &str = "sync";
 /// The least time between the syncs of processes that start one after the other.
 const INTERVAL_MIN: Duration = Duration::from_secs(30);
+/// How often a process looks whether there is a remote by now.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
 /// How long a worker with nothing else to do waits for its sync.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// How long another process may hold the repository.
@@ -549,22 +551,31 @@ fn pushed_commit(capture: &Capture) -> Option<CommitId> {
 
 /// The syncs of one process, in the background of its work.
 #[derive(Debug, Default)]
-pub struct BackgroundSync(Recurring);
+pub struct BackgroundSync {
+    syncs: Recurring,
+    /// When it was last looked for a remote, which starts a process.
+    looked: Option<Instant>,
+}
 
 impl BackgroundSync {
     /// Starts a sync if one is due, on a thread of its own: the first one of a process unless another process
     /// has just synced, then as often as the settings say.
     pub fn start_if_due(&mut self, setup: &Setup, queue: &Queue, now: Timestamp) {
         let Some(every) = setup.delivery.sync_every.filter(|_| setup.delivery.enabled) else { return };
-        if self.is_running() || !self.0.is_due(every) || !has_remote(setup.brain.root()) {
+        let has_looked = self.looked.is_some_and(|looked| looked.elapsed() < LOOK_EVERY);
+        if self.is_running() || !self.syncs.is_due(every) || has_looked {
             return;
         }
-        let within = if self.0.begun.is_none() { every.min(INTERVAL_MIN) } else { every };
+        self.looked = Some(Instant::now());
+        if !has_remote(setup.brain.root()) {
+            return;
+        }
+        let within = if self.syncs.begun.is_none() { every.min(INTERVAL_MIN) } else { every };
         if is_recent(queue, within, now).unwrap_or(true) {
             return;
         }
         let (setup, queue) = (setup.clone(), queue.clone());
-        self.0.start("sync", move || match sync(&setup, &queue, now) {
+        self.syncs.start("sync", move || match sync(&setup, &queue, now) {
             Ok(SyncOutcome::Done(synced)) => tracing::info!(?synced, "synced"),
             Ok(SyncOutcome::NoRemote | SyncOutcome::UnderWay) => {}
             Err(error) => tracing::warn!(%error, "failed to sync"),
@@ -573,7 +584,7 @@ impl BackgroundSync {
 
     /// Whether a sync is running that is worth waiting for.
     pub fn is_running(&self) -> bool {
-        self.0.is_running(PATIENCE)
+        self.syncs.is_running(PATIENCE)
     }
 }
 

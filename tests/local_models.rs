@@ -307,6 +307,25 @@ fn a_server_that_does_not_run_is_waited_for_with_a_hint_until_it_runs() {
 }
 
 #[test]
+fn a_worker_that_waits_for_a_model_does_not_run_git_all_the_time() {
+    let machine = Machine::with_model(format!("http://{}", unused_address()));
+    let (programs, log) = (machine.sandbox.path().join("programs"), machine.sandbox.path().join("runs"));
+    let usual = std::env::var("PATH").unwrap();
+    let found = std::env::split_paths(&usual).map(|folder| folder.join("git")).find(|git| git.is_file());
+    let script = format!("echo >> {}\nexec {} \"$@\"", log.display(), found.unwrap().display());
+    write_script(&programs.join("git"), &script);
+    let machine = machine.set("PATH", format!("{}:{usual}", programs.display()));
+    machine.queue(SAID);
+    wait_until("the capture waits", || {
+        machine.json(&["status", "--json"])["captures"][0]["reason"].is_string()
+    });
+    let runs = || fs::read_to_string(&log).unwrap().lines().count();
+    let (before, begun) = (runs(), Instant::now());
+    wait_until("the worker has had time to", || begun.elapsed() > Duration::from_secs(2));
+    assert!(runs() - before <= 5, "{} runs in two seconds", runs() - before);
+}
+
+#[test]
 fn a_worker_that_waits_for_a_model_ends_when_its_queue_is_deleted() {
     let machine = Machine::with_model(format!("http://{}", unused_address()));
     machine.queue(SAID);
