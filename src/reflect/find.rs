@@ -395,8 +395,19 @@ impl<'a> Search<'a> {
     /// Units of one subject that are not related. Looked for in what the other findings make of the brain, so that a
     /// second pass counts the same relations.
     fn find_links(&mut self, pairs: &[Pair]) {
-        let after = units_after(self.units, &self.found, self.settings, self.now);
+        // A contradiction only adds a relation: of hundreds of units that all contradict each other, the files are not made.
+        let contradicts = |finding: &&Finding| matches!(finding.change, Change::Contradict { .. });
+        let (contradictions, others): (Vec<&Finding>, Vec<&Finding>) =
+            self.found.iter().partition(contradicts);
+        let others: Vec<Finding> = others.into_iter().cloned().collect();
+        let after = units_after(self.units, &others, self.settings, self.now);
         let mut related: BTreeMap<&UnitId, BTreeSet<&UnitId>> = BTreeMap::new();
+        for finding in contradictions {
+            if let Change::Contradict { one, other } = &finding.change {
+                related.entry(one).or_default().insert(other);
+                related.entry(other).or_default().insert(one);
+            }
+        }
         for unit in after.values() {
             for link in unit.related.iter().filter(|link| link.id != unit.id) {
                 related.entry(&unit.id).or_default().insert(&link.id);
