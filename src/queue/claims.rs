@@ -9,7 +9,7 @@ use rusqlite::{Connection, OptionalExtension as _, Transaction, params};
 
 use crate::Error;
 use crate::capture::{ATTEMPTS_MAX, Branch, Capture, Claim, Finish, Stage, State};
-use crate::pauses;
+use crate::pauses::{self, StagePause};
 use crate::proposals::{self, ProposedUnit};
 use crate::rows::{check_claim, get};
 use crate::store::Queue;
@@ -38,7 +38,8 @@ pub(crate) const NO_EARLIER_IN_SESSION: &str = "(stage <> 'intake' OR NOT EXISTS
       AND other.stage NOT IN ('delivery', 'upload') AND other.id < captures.id))";
 
 impl Queue {
-    /// Claims the oldest capture that waits at a stage and is due.
+    /// Claims the oldest capture that waits at a stage and is due; after a [`pause`](Self::pause), the one that
+    /// was tried the longest time ago.
     ///
     /// The attempt is counted here, before the work, so that a job that kills its process is still
     /// parked in the end. At intake a session that has a running capture waits for it.
@@ -52,16 +53,19 @@ impl Queue {
             return Ok(None);
         }
         self.write(|transaction| {
-            if pauses::is_paused(transaction, stage, now_ms)? {
-                return Ok(None);
-            }
+            // `pause` makes a capture due at its pause's end: one that was not tried since is due from earlier on.
+            let order = match pauses::stage_pause(transaction, stage, now_ms)? {
+                StagePause::Paused => return Ok(None),
+                StagePause::Over => "not_before_ms, id",
+                StagePause::None => "id",
+            };
             loop {
                 let found: Option<(i64, u32, Option<String>)> = transaction
                     .prepare_cached(&format!(
                         "SELECT id, attempts, reason FROM captures
                          WHERE stage = ?1 AND outcome IS NULL AND claim IS NULL
                            AND (not_before_ms <= ?2 OR not_before_ms > ?3) AND {NO_EARLIER_IN_SESSION}
-                         ORDER BY id LIMIT 1"
+                         ORDER BY {order} LIMIT 1"
                     ))?
                     .query_row(params![stage.as_str(), now_ms, now_ms + RETRY_SPAN_MS], |row| {
                         Ok((row.get(0)?, row.get(1)?, row.get(2)?))

@@ -41,10 +41,10 @@ pub struct Pause {
 impl Queue {
     /// Releases a capture and pauses its whole stage, for a failure that every capture at it would meet.
     ///
-    /// After the pause the oldest capture is claimed again; if that fails too, the others have not been
-    /// touched. None of this counts as an attempt. `wait` is what the other side asked for; without it
-    /// the first pause is 5 s, and each one in a row twice as long, up to 15 minutes. Returns when the
-    /// pause ends.
+    /// After the pause one capture is claimed: of those that wait, the one that was tried the longest time
+    /// ago or never, so that a capture that fails alone does not hold up the others. None of this counts as
+    /// an attempt. `wait` is what the other side asked for; without it the first pause is 5 s, and each one
+    /// in a row twice as long, up to 15 minutes. Returns when the pause ends.
     ///
     /// # Errors
     /// [`Error::Stale`], or when the queue cannot be written.
@@ -119,8 +119,22 @@ impl Queue {
     }
 }
 
-pub(crate) fn is_paused(connection: &Connection, stage: Stage, now_ms: i64) -> Result<bool, Error> {
-    Ok(connection
-        .prepare_cached("SELECT 1 FROM pauses WHERE stage = ?1 AND until_ms > ?2 AND until_ms <= ?3")?
-        .exists(params![stage.as_str(), now_ms, now_ms + PAUSE_SPAN_MS])?)
+/// Whether a stage is paused now, is to be probed after a pause, or runs.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum StagePause {
+    None,
+    Paused,
+    Over,
+}
+
+pub(crate) fn stage_pause(connection: &Connection, stage: Stage, now_ms: i64) -> Result<StagePause, Error> {
+    let until_ms: Option<i64> = connection
+        .prepare_cached("SELECT until_ms FROM pauses WHERE stage = ?1")?
+        .query_row([stage.as_str()], |row| row.get(0))
+        .optional()?;
+    Ok(match until_ms {
+        None => StagePause::None,
+        Some(until_ms) if until_ms > now_ms && until_ms <= now_ms + PAUSE_SPAN_MS => StagePause::Paused,
+        Some(_) => StagePause::Over,
+    })
 }

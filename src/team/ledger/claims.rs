@@ -30,19 +30,31 @@ pub(super) const NO_EARLIER_IN_SESSION: &str =
 /// One at a time is claimed at git and delivery; a unique index holds this also when two workers try at once. A capture
 /// waits at its first stage for its session's earlier ones until they are proposed, so that no line is captured twice
 /// and a session's second half knows what its first half proposed.
+///
+/// After a pause the one that was tried the longest time ago is the probe: a pause makes the capture that failed due at
+/// its end, the others from earlier on.
 static CLAIM: LazyLock<String> = LazyLock::new(|| {
-    format!(
-        "WITH found AS (
-             SELECT j.id FROM jobs j
-             WHERE j.brain = $1 AND j.stage = $2 AND j.claim IS NULL AND (j.not_before <= $3 OR j.not_before > $4)
-               AND NOT EXISTS (SELECT FROM pauses p
-                   WHERE p.brain = $1 AND p.stage = $2 AND p.until > $3 AND p.until <= $5)
+    let due = |condition: &str, order: &str| {
+        format!(
+            "SELECT j.id FROM jobs j
+             WHERE {condition}
+               AND j.brain = $1 AND j.stage = $2 AND j.claim IS NULL AND (j.not_before <= $3 OR j.not_before > $4)
                AND ($2 <> 'git' OR NOT EXISTS (SELECT FROM jobs o
                    WHERE o.brain = $1 AND o.stage = 'git' AND o.claim IS NOT NULL))
                AND ($2 <> 'delivery' OR NOT EXISTS (SELECT FROM jobs o
                    WHERE o.brain = $1 AND o.stage = 'delivery' AND o.claim IS NOT NULL))
                AND {NO_EARLIER_IN_SESSION}
-             ORDER BY j.id LIMIT 1 FOR UPDATE OF j SKIP LOCKED),
+             ORDER BY {order} LIMIT 1 FOR UPDATE OF j SKIP LOCKED"
+        )
+    };
+    let oldest = due("NOT EXISTS (SELECT FROM pause)", "j.id");
+    let probe =
+        due("EXISTS (SELECT FROM pause WHERE NOT (until > $3 AND until <= $5))", "j.not_before, j.id");
+    format!(
+        "WITH pause AS MATERIALIZED (SELECT until FROM pauses WHERE brain = $1 AND stage = $2),
+         oldest AS ({oldest}),
+         probe AS ({probe}),
+         found AS (SELECT id FROM oldest UNION ALL SELECT id FROM probe),
          j AS (
              UPDATE jobs SET claim = nextval('claim_seq'), server = $6, attempts = attempts + 1,
                  lease_until = clock_timestamp() + make_interval(secs => $7)
