@@ -9,7 +9,7 @@ use rusqlite::{Connection, OptionalExtension as _, Transaction, params};
 
 use crate::Error;
 use crate::capture::{ATTEMPTS_MAX, Branch, Capture, Claim, Finish, Stage, State};
-use crate::pauses::{self, StagePause};
+use crate::pauses;
 use crate::proposals::{self, ProposedUnit};
 use crate::rows::{check_claim, get};
 use crate::store::Queue;
@@ -38,8 +38,7 @@ pub(crate) const NO_EARLIER_IN_SESSION: &str = "(stage <> 'intake' OR NOT EXISTS
       AND other.stage NOT IN ('delivery', 'upload') AND other.id < captures.id))";
 
 impl Queue {
-    /// Claims the oldest capture that waits at a stage and is due; after a [`pause`](Self::pause), the one that
-    /// was tried the longest time ago.
+    /// Claims the oldest capture that waits at a stage and is due, or after a [`pause`](Self::pause) maybe another one.
     ///
     /// The attempt is counted here, before the work, so that a job that kills its process is still
     /// parked in the end. At intake a session that has a running capture waits for it.
@@ -53,11 +52,8 @@ impl Queue {
             return Ok(None);
         }
         self.write(|transaction| {
-            // `pause` makes a capture due at its pause's end: one that was not tried since is due from earlier on.
-            let order = match pauses::stage_pause(transaction, stage, now_ms)? {
-                StagePause::Paused => return Ok(None),
-                StagePause::Over => "not_before_ms, id",
-                StagePause::None => "id",
+            let Some(order) = pauses::order_of_claims(transaction, stage, now_ms)? else {
+                return Ok(None);
             };
             loop {
                 let found: Option<(i64, u32, Option<String>)> = transaction

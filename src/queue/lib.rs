@@ -60,7 +60,7 @@ pub use guard_log::{GuardLog, GuardTally};
 pub use handover::{Handover, hand_over};
 pub use ledger::Ledger;
 pub use locks::{FileLocks, LockGuard, is_held, lock_from_stdin};
-pub use pauses::{PAUSE_FIRST, PAUSE_MAX, Pause, REQUESTED_PAUSE_MAX};
+pub use pauses::{OTHERS_FIRST, PAUSE_FIRST, PAUSE_MAX, PAUSES_OF_ONE, Pause, REQUESTED_PAUSE_MAX};
 pub use proposals::{EarlierProposal, EvidenceLine, ProposedUnit, read_vector, write_vector};
 pub use question::{Question, QuestionCandidate};
 pub use rows::{Added, announce};

@@ -16,6 +16,10 @@ pub const PAUSE_FIRST: Duration = Duration::from_secs(5);
 pub const PAUSE_MAX: Duration = Duration::from_secs(15 * 60);
 /// The longest pause that another side may ask for: GitHub counts requests by the hour.
 pub const REQUESTED_PAUSE_MAX: Duration = Duration::from_secs(65 * 60);
+/// After so many pauses in a row it may be this one capture that fails: another one is tried.
+pub const PAUSES_OF_ONE: u32 = 4;
+/// So long do those that have failed wait, once another one has not.
+pub const OTHERS_FIRST: Duration = Duration::from_secs(60);
 /// A pause that ends further ahead than this was set by a clock that jumped, and is ignored.
 pub(crate) const PAUSE_SPAN_MS: i64 = 2 * REQUESTED_PAUSE_MAX.as_millis() as i64;
 
@@ -41,10 +45,11 @@ pub struct Pause {
 impl Queue {
     /// Releases a capture and pauses its whole stage, for a failure that every capture at it would meet.
     ///
-    /// After the pause one capture is claimed: of those that wait, the one that was tried the longest time
-    /// ago or never, so that a capture that fails alone does not hold up the others. None of this counts as
-    /// an attempt. `wait` is what the other side asked for; without it the first pause is 5 s, and each one
-    /// in a row twice as long, up to 15 minutes. Returns when the pause ends.
+    /// After the pause the oldest capture is claimed again; if that fails too, the others have not been
+    /// touched. After [`PAUSES_OF_ONE`] pauses in a row it is the one that was not tried for the longest time:
+    /// where one capture fails alone, the others go on. None of this counts as an attempt. `wait` is what the
+    /// other side asked for; without it the first pause is 5 s, and each one in a row twice as long, up to 15
+    /// minutes. Returns when the pause ends.
     ///
     /// # Errors
     /// [`Error::Stale`], or when the queue cannot be written.
@@ -83,7 +88,8 @@ impl Queue {
         })
     }
 
-    /// Ends the pause of a stage, because the other side answered.
+    /// Ends the pause of a stage, because the other side answered. After [`PAUSES_OF_ONE`] pauses or more those that
+    /// have failed wait for a minute, and the others go first.
     ///
     /// # Errors
     /// When the queue cannot be read or written.
@@ -92,11 +98,13 @@ impl Queue {
             return Ok(());
         }
         self.write(|transaction| {
-            transaction.execute("DELETE FROM pauses WHERE stage = ?1", [stage.as_str()])?;
             transaction.execute(
-                "UPDATE captures SET not_before_ms = 0 WHERE stage = ?1 AND outcome IS NULL AND attempts <= 1",
-                [stage.as_str()],
+                "UPDATE captures SET not_before_ms = coalesce(
+                     (SELECT until_ms + ?3 FROM pauses WHERE pauses.stage = ?1 AND times >= ?2), 0)
+                 WHERE stage = ?1 AND outcome IS NULL AND claim IS NULL AND attempts <= 1 AND not_before_ms > 0",
+                params![stage.as_str(), PAUSES_OF_ONE, OTHERS_FIRST.as_millis() as i64],
             )?;
+            transaction.execute("DELETE FROM pauses WHERE stage = ?1", [stage.as_str()])?;
             Ok(())
         })
     }
@@ -119,22 +127,20 @@ impl Queue {
     }
 }
 
-/// Whether a stage is paused now, is to be probed after a pause, or runs.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum StagePause {
-    None,
-    Paused,
-    Over,
-}
-
-pub(crate) fn stage_pause(connection: &Connection, stage: Stage, now_ms: i64) -> Result<StagePause, Error> {
-    let until_ms: Option<i64> = connection
-        .prepare_cached("SELECT until_ms FROM pauses WHERE stage = ?1")?
-        .query_row([stage.as_str()], |row| row.get(0))
+/// In which order captures of a stage are claimed; `None` during its pause.
+pub(crate) fn order_of_claims(
+    connection: &Connection,
+    stage: Stage,
+    now_ms: i64,
+) -> Result<Option<&'static str>, Error> {
+    let pause: Option<(i64, u32)> = connection
+        .prepare_cached("SELECT until_ms, times FROM pauses WHERE stage = ?1")?
+        .query_row([stage.as_str()], |row| Ok((row.get(0)?, row.get(1)?)))
         .optional()?;
-    Ok(match until_ms {
-        None => StagePause::None,
-        Some(until_ms) if until_ms > now_ms && until_ms <= now_ms + PAUSE_SPAN_MS => StagePause::Paused,
-        Some(_) => StagePause::Over,
+    Ok(match pause {
+        Some((until_ms, _)) if until_ms > now_ms && until_ms <= now_ms + PAUSE_SPAN_MS => None,
+        // A pause makes the capture that has failed due at its end, and the others are due from earlier on.
+        Some((_, times)) if times >= PAUSES_OF_ONE => Some("not_before_ms, id"),
+        _ => Some("id"),
     })
 }

@@ -13,7 +13,7 @@ use jiff::Timestamp;
 
 use crate::{
     ATTEMPTS_MAX, Branch, Budget, CallCost, Capture, Claim, Decision, Error, FileDecision, Finish, Ledger,
-    ProposedUnit, PullRequest, PullState, Reservation, Stage, State, Tally,
+    OTHERS_FIRST, PAUSES_OF_ONE, ProposedUnit, PullRequest, PullState, Reservation, Stage, State, Tally,
 };
 
 /// An empty ledger, and what a test needs of it beside the trait.
@@ -48,6 +48,7 @@ macro_rules! ledger_suite {
             captures_are_listed_newest_first
             text_with_a_nul_character_is_kept
             a_paused_stage_has_one_probe_and_counts_no_attempt
+            a_short_outage_changes_no_order
             captures_that_pause_their_stage_each_time_hold_up_no_other
             other_stages_run_during_a_pause_and_retry_ends_it
             a_pause_set_by_a_jumping_clock_strands_nothing
@@ -363,14 +364,14 @@ pub fn text_with_a_nul_character_is_kept(test: &dyn LedgerUnderTest) {
 
 /// During a pause one capture probes, and the others are not touched.
 pub fn a_paused_stage_has_one_probe_and_counts_no_attempt(test: &dyn LedgerUnderTest) {
-    let ids: Vec<i64> = (0..10).map(|number| add_with_branch(test, &format!("s{number}"))).collect();
+    let ids: Vec<i64> = (0..40).map(|number| add_with_branch(test, &format!("s{number}"))).collect();
     let ledger = test.ledger();
     let mut now = start();
     let mut waits = Vec::new();
-    for number in 0..20 {
+    for round in 0..20_usize {
         let claim = ledger.claim(Stage::Delivery, now).unwrap().unwrap();
-        // Of ten captures none is tried twice before each was tried once.
-        assert_eq!(claim.capture.id, ids[number % 10]);
+        // First the oldest, then each once.
+        assert_eq!(claim.capture.id, ids[(round + 1).saturating_sub(PAUSES_OF_ONE as usize)]);
         let until = ledger.pause(&claim, "offline", None, now).unwrap();
         assert!(ledger.claim(Stage::Delivery, now).unwrap().is_none());
         assert!(!ledger.is_due(now).unwrap());
@@ -385,26 +386,52 @@ pub fn a_paused_stage_has_one_probe_and_counts_no_attempt(test: &dyn LedgerUnder
     assert_eq!(waits[19], 900);
     let first = capture(test, ids[0]);
     assert_eq!((first.state, first.attempts, first.reason.as_deref()), (State::Retrying, 1, Some("offline")));
+    assert_eq!(capture(test, ids[17]).attempts, 0);
     let pause = ledger.pauses().unwrap().remove(0);
     assert_eq!((pause.stage, pause.times, pause.why.as_str()), (Stage::Delivery, 20, "offline"));
     assert_eq!((pause.since, pause.until), (start(), now));
-    // The other side answers: all go on, the oldest first.
-    let probe = ledger.claim(Stage::Delivery, now).unwrap().unwrap();
-    ledger.resume(Stage::Delivery).unwrap();
-    assert_eq!(ledger.pauses().unwrap(), []);
-    finish_delivery(test, &probe);
-    assert_eq!(ledger.claim(Stage::Delivery, now).unwrap().unwrap().capture.id, ids[1]);
+    // The other side answers: all go on, those first that have not failed.
+    for id in &ids[17..] {
+        let claim = ledger.claim(Stage::Delivery, now).unwrap().unwrap();
+        assert_eq!(claim.capture.id, *id);
+        ledger.resume(Stage::Delivery).unwrap();
+        assert_eq!(ledger.pauses().unwrap(), []);
+        finish_delivery(test, &claim);
+    }
+    assert!(ledger.claim(Stage::Delivery, now).unwrap().is_none());
+    assert_eq!(ledger.claim(Stage::Delivery, now + OTHERS_FIRST).unwrap().unwrap().capture.id, ids[0]);
 }
 
-/// A capture that pauses its stage whenever it is tried does not hold up the others, even where there are two of it.
-pub fn captures_that_pause_their_stage_each_time_hold_up_no_other(test: &dyn LedgerUnderTest) {
-    let ids: Vec<i64> = (0..5).map(|number| add_with_branch(test, &format!("s{number}"))).collect();
+/// After a short row of pauses all go on, the oldest first.
+pub fn a_short_outage_changes_no_order(test: &dyn LedgerUnderTest) {
+    let ids: Vec<i64> = (0..3).map(|number| add_with_branch(test, &format!("s{number}"))).collect();
     let ledger = test.ledger();
     let mut now = start();
-    let mut finished = Vec::new();
-    for _ in 0..20 {
+    for _ in 0..PAUSES_OF_ONE - 1 {
         let claim = ledger.claim(Stage::Delivery, now).unwrap().unwrap();
-        if ids[..2].contains(&claim.capture.id) {
+        assert_eq!(claim.capture.id, ids[0]);
+        now = ledger.pause(&claim, "offline", None, now).unwrap();
+    }
+    for id in ids {
+        let claim = ledger.claim(Stage::Delivery, now).unwrap().unwrap();
+        ledger.resume(Stage::Delivery).unwrap();
+        assert_eq!(claim.capture.id, id);
+        finish_delivery(test, &claim);
+    }
+}
+
+/// Captures that pause their stage whenever they are tried hold up no other for long.
+pub fn captures_that_pause_their_stage_each_time_hold_up_no_other(test: &dyn LedgerUnderTest) {
+    let bad: Vec<i64> = (0..5).map(|number| add_with_branch(test, &format!("bad{number}"))).collect();
+    let good: Vec<i64> = (0..9).map(|number| add_with_branch(test, &format!("good{number}"))).collect();
+    let ledger = test.ledger();
+    let mut now = start();
+    let (mut finished, mut pauses) = (Vec::new(), 0);
+    while finished.len() < good.len() {
+        let claim = ledger.claim(Stage::Delivery, now).unwrap().unwrap();
+        if bad.contains(&claim.capture.id) {
+            pauses += 1;
+            assert!(pauses <= 8, "{finished:?}");
             now = ledger.pause(&claim, "the connection was reset", None, now).unwrap();
         } else {
             ledger.resume(Stage::Delivery).unwrap();
@@ -412,7 +439,7 @@ pub fn captures_that_pause_their_stage_each_time_hold_up_no_other(test: &dyn Led
             finished.push(claim.capture.id);
         }
     }
-    assert_eq!(finished, ids[2..]);
+    assert_eq!(finished, good);
 }
 
 /// A pause is of one stage, and a person can end it.

@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use queue::{ATTEMPTS_MAX, Branch, Claim, Finish, RETRY_MAX, Stage, State, retry_wait};
+use queue::{ATTEMPTS_MAX, Branch, Claim, Finish, PAUSES_OF_ONE, RETRY_MAX, Stage, State, retry_wait};
 
 use super::pauses::PAUSE_SPAN;
 
@@ -24,15 +24,13 @@ pub(super) const NO_EARLIER_IN_SESSION: &str =
     "(j.stage NOT IN ('intake', 'extraction') OR NOT EXISTS (SELECT FROM jobs o
          WHERE o.brain = $1 AND o.session_id = j.session_id AND o.stage <> 'delivery' AND o.id < j.id))";
 
-/// Claims the oldest capture that is due, and reads it with its input. Rows are found by `id = (SELECT …)` and not by a
+/// Claims the oldest capture that is due, or after many pauses the one that was not tried for the longest time, and reads
+/// it with its input. Rows are found by `id = (SELECT …)` and not by a
 /// join, for which the planner, where it has no statistics, may read all rows of the brain.
 ///
 /// One at a time is claimed at git and delivery; a unique index holds this also when two workers try at once. A capture
 /// waits at its first stage for its session's earlier ones until they are proposed, so that no line is captured twice
 /// and a session's second half knows what its first half proposed.
-///
-/// After a pause the one that was tried the longest time ago is the probe: a pause makes the capture that failed due at
-/// its end, the others from earlier on.
 static CLAIM: LazyLock<String> = LazyLock::new(|| {
     let due = |condition: &str, order: &str| {
         format!(
@@ -47,14 +45,16 @@ static CLAIM: LazyLock<String> = LazyLock::new(|| {
              ORDER BY {order} LIMIT 1 FOR UPDATE OF j SKIP LOCKED"
         )
     };
-    let oldest = due("NOT EXISTS (SELECT FROM pause)", "j.id");
-    let probe =
-        due("EXISTS (SELECT FROM pause WHERE NOT (until > $3 AND until <= $5))", "j.not_before, j.id");
+    let oldest = due("NOT EXISTS (SELECT FROM pause WHERE holds OR is_long)", "j.id");
+    // A pause makes the capture that has failed due at its end, and the others are due from earlier on.
+    let least_tried = due("EXISTS (SELECT FROM pause WHERE is_long AND NOT holds)", "j.not_before, j.id");
     format!(
-        "WITH pause AS MATERIALIZED (SELECT until FROM pauses WHERE brain = $1 AND stage = $2),
+        "WITH pause AS MATERIALIZED (
+             SELECT until > $3 AND until <= $5 AS holds, times >= {PAUSES_OF_ONE} AS is_long
+             FROM pauses WHERE brain = $1 AND stage = $2),
          oldest AS ({oldest}),
-         probe AS ({probe}),
-         found AS (SELECT id FROM oldest UNION ALL SELECT id FROM probe),
+         least_tried AS ({least_tried}),
+         found AS (SELECT id FROM oldest UNION ALL SELECT id FROM least_tried),
          j AS (
              UPDATE jobs SET claim = nextval('claim_seq'), server = $6, attempts = attempts + 1,
                  lease_until = clock_timestamp() + make_interval(secs => $7)

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use queue::{Claim, PAUSE_FIRST, PAUSE_MAX, Pause, REQUESTED_PAUSE_MAX, Stage};
+use queue::{Claim, OTHERS_FIRST, PAUSE_FIRST, PAUSE_MAX, PAUSES_OF_ONE, Pause, REQUESTED_PAUSE_MAX, Stage};
 
 use super::rows::hold;
 use super::rows::storable;
@@ -55,13 +55,12 @@ pub(super) fn pause(
 }
 
 pub(super) fn resume(transaction: &mut Transaction, brain: BrainId, stage: Stage) -> Result<()> {
-    let sql = "DELETE FROM pauses WHERE brain = $1 AND stage = $2";
-    if transaction.execute(sql, &[&brain.0, &stage.as_str()])? > 0 {
-        transaction.execute(
-            "UPDATE jobs SET not_before = 'epoch' WHERE brain = $1 AND stage = $2 AND attempts <= 1",
-            &[&brain.0, &stage.as_str()],
-        )?;
-    }
+    let sql = "WITH pause AS (DELETE FROM pauses WHERE brain = $1 AND stage = $2 RETURNING until, times)
+        UPDATE jobs SET not_before = CASE
+            WHEN pause.times >= $3 THEN pause.until + make_interval(secs => $4) ELSE 'epoch' END
+        FROM pause WHERE brain = $1 AND stage = $2 AND claim IS NULL AND attempts <= 1 AND not_before > 'epoch'";
+    let (many, wait) = (PAUSES_OF_ONE.cast_signed(), OTHERS_FIRST.as_secs_f64());
+    transaction.execute(sql, &[&brain.0, &stage.as_str(), &many, &wait])?;
     Ok(())
 }
 
