@@ -26,6 +26,7 @@ const MIGRATIONS: &[Migration] = &[
     Migration { readable_from: 1, sql: include_str!("migrations/002_index.sql") },
     Migration { readable_from: 1, sql: include_str!("migrations/003_other_dimensions.sql") },
     Migration { readable_from: 1, sql: include_str!("migrations/004_sessions_of_jobs.sql") },
+    Migration { readable_from: 1, sql: include_str!("migrations/005_token_vectors_in_rows.sql") },
 ];
 
 /// Any number, the same in all versions: who has this lock migrates.

@@ -82,13 +82,14 @@ impl Prefetched {
     }
 }
 
-/// The columns that [`unit_record`] reads, of a table `u`.
+/// The columns that [`unit_record`] reads after the unit's id, of a table `u`.
 pub(crate) const UNIT_COLUMNS: &str =
-    "u.id, u.chunks, u.path, u.title, u.type, u.domain, u.tags, u.confidence, u.source,
+    "u.chunks, u.path, u.title, u.type, u.domain, u.tags, u.confidence, u.source,
     u.description, u.status, u.created, u.last_modified, u.reviewed_by";
+/// With the id.
 pub(crate) const UNIT_COLUMNS_COUNT: usize = 14;
 
-/// Reads a unit and the number of its chunks.
+/// Reads a unit and the number of its chunks from its id and [`UNIT_COLUMNS`].
 pub(crate) fn unit_record(row: &Row) -> Result<(UnitRecord, u32), postgres::Error> {
     let time = |at| -> Result<Option<Timestamp>, postgres::Error> {
         Ok(row.try_get::<_, Option<&str>>(at)?.and_then(|time| time.parse().ok()))

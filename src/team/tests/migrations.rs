@@ -11,7 +11,7 @@ fn migrating_again_changes_nothing() {
     test.store.check().unwrap();
     let versions: i64 =
         test.database.superuser().query_one("SELECT count(*) FROM schema_version", &[]).unwrap().get(0);
-    assert_eq!(versions, 4);
+    assert_eq!(versions, 5);
 }
 
 #[test]
