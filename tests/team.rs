@@ -215,6 +215,66 @@ fn a_capture_that_a_proxy_refuses_waits() {
     assert!(waiting["reason"].as_str().is_some_and(|reason| reason.contains("400")), "{waiting}");
 }
 
+#[test]
+fn what_nugget_told_a_session_stays_on_its_machine() {
+    let sandbox = Sandbox::with_brain();
+    crate::brain_questions::copy_brain(&sandbox);
+    let unit =
+        std::fs::read_to_string(fixture("brain/domains/cooking/concepts/carryover-cooking.md")).unwrap();
+    let note = unit.replace("id: carryover-cooking", "id: note-of-an-agent\nstatus: unreviewed");
+    std::fs::write(sandbox.brain().join("note-of-an-agent.md"), note).unwrap();
+    sandbox.git(&["add", "."]);
+    sandbox.git(&["commit", "-qm", "units"]);
+    sandbox.ok(["index"]);
+    let receipt = r#"{"id":7,"brain":"payments","state":"extraction","new":true}"#;
+    let (address, bodies) = answer_each("201 Created", receipt);
+    log_in_to(&sandbox, address);
+    let told = |text: &str| json!([{ "type": "tool_result", "tool_use_id": "t1", "content": text }]);
+    let searching = json!([{ "type": "tool_use", "id": "t1", "name": "mcp__plugin_nugget_nugget__search_sessions", "input": { "query": "x" } }]);
+    let lines = [
+        (
+            "attachment",
+            json!({ "attachment": { "type": "hook_additional_context", "hookEvent": "SessionStart", "content": [
+            "Units that nugget keeps:\n- Carryover (carryover-cooking), note-of-an-agent\n\n<memories>\nThe vole invoices are late.\n"] } }),
+        ),
+        (
+            "user",
+            json!({ "message": { "role": "user", "content": "always lint /home/ada/secret-customer/shop/src/a.rs first" } }),
+        ),
+        ("assistant", json!({ "message": { "role": "assistant", "content": searching } })),
+        ("user", json!({ "message": { "role": "user", "content": told("The heron was sold.") } })),
+        (
+            "user",
+            json!({ "message": { "role": "user", "content": "<bash-input>nugget search otter</bash-input>" } }),
+        ),
+        (
+            "user",
+            json!({ "message": { "role": "user", "content": "<bash-stdout>The otter is ill.</bash-stdout>" } }),
+        ),
+    ];
+    let lines = lines.into_iter().enumerate().map(|(number, (kind, mut line))| {
+        let (uuid, cwd) = (format!("l{number}"), "/home/ada/secret-customer/shop");
+        line["type"] = json!(kind);
+        (line["uuid"], line["cwd"], line["sessionId"]) = (json!(uuid), json!(cwd), json!("5e55"));
+        format!("{line}\n")
+    });
+    let transcript = sandbox.path().join("5e55.jsonl");
+    std::fs::write(&transcript, lines.collect::<String>()).unwrap();
+    let capture = sandbox.capture(&transcript);
+    assert_eq!(capture["state"], "done", "{capture}");
+    let bodies = bodies.lock().unwrap();
+    let sent: serde_json::Value = serde_json::from_str(bodies.last().unwrap()).unwrap();
+    for private in ["vole", "heron", "otter", "agent", "home/ada", "secret-customer"] {
+        assert!(!bodies.concat().contains(private), "{private}: {sent}");
+    }
+    assert_eq!(sent["intake"]["recalled"], json!(["carryover-cooking"]), "{sent}");
+    let said = &sent["intake"]["events"][0]["text"];
+    assert_eq!(
+        (said, &sent["intake"]["cwd"]),
+        (&json!("always lint /projects/shop/src/a.rs first"), &json!("/projects/shop"))
+    );
+}
+
 fn session_of(transcript: &Path) -> String {
     let text = std::fs::read_to_string(transcript).unwrap();
     let mut lines = text.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());

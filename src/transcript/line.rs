@@ -241,6 +241,10 @@ impl LineReader {
         let start = text.trim_start();
         if let Some(command) = typed_command(start) {
             self.last_human_command = Some(uuid.to_owned());
+            if is_own_call("Bash", Some(command)) {
+                self.own_calls.insert(uuid.to_owned());
+                return LineContent::empty(LineOutcome::Own);
+            }
             let is_ignored = self.ignored_calls.begin(&self.ignore, uuid, Some(command), None, None);
             let shown = if is_ignored { self.ignore.without_content(command) } else { None };
             let command = clean::clean_and_cut(shown.as_deref().unwrap_or(command), COMMAND_BYTES_MAX);
@@ -256,6 +260,10 @@ impl LineReader {
             let Some(id) = self.last_human_command.take() else {
                 return LineContent::empty(skipped("user/bash_output"));
             };
+            if self.own_calls.contains(&id) {
+                let recalled = vec![clean::clean_and_cut(&output, RECALLED_BYTES_MAX)];
+                return LineContent { recalled, ..LineContent::empty(LineOutcome::Own) };
+            }
             if let Some(rest) = self.ignored_calls.end(&self.ignore, &id, &output) {
                 output = rest;
             }
