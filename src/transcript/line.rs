@@ -707,7 +707,7 @@ pub fn command_output(text: &str) -> Option<String> {
 }
 
 /// The tools of nugget's server. What they return was known before, and is not learned again. What they are given waits
-/// for review already.
+/// for review already. The first two have names of their own, whatever the server is called.
 pub const OWN_TOOLS: [&str; 9] = [
     "get_relevant_context",
     "search_sessions",
@@ -764,12 +764,12 @@ fn asks_nugget(command: &str) -> bool {
     is_nugget && !has_others
 }
 
-/// Whether a call asks nugget: one of its tools, whatever the server is called, or its command line.
+/// Whether a call asks nugget: one of its tools, or its command line.
 pub fn is_own_call(name: &str, command: Option<&str>) -> bool {
-    let is_tool = name
-        .strip_prefix("mcp__")
-        .and_then(|name| name.rsplit_once("__"))
-        .is_some_and(|(server, tool)| server.contains("nugget") && OWN_TOOLS.contains(&tool));
+    let is_tool =
+        name.strip_prefix("mcp__").and_then(|name| name.rsplit_once("__")).is_some_and(|(server, tool)| {
+            OWN_TOOLS[..2].contains(&tool) || server.contains("nugget") && OWN_TOOLS.contains(&tool)
+        });
     is_tool || command.is_some_and(asks_nugget)
 }
 

@@ -101,6 +101,12 @@ fn what_any_tool_of_nugget_returns_is_its_own() {
     }
     let other = read_text(&fixture.replace("get_relevant_context", "get_weather"));
     assert_eq!(other.counts.own, 0);
+    let is_own = |name: &str| crate::is_own_call(name, None);
+    assert!(
+        is_own("mcp__brain__search_sessions")
+            && is_own("mcp__nugget__recall")
+            && !is_own("mcp__brain__recall")
+    );
 }
 
 #[test]
