@@ -104,17 +104,19 @@ impl ExtractionWorker {
         }
         let messages = messages_to_compare(&conversation);
         let (queue, clock, capture) = (Arc::clone(&jobs.queue), jobs.clock.clone(), claim.capture.id);
-        let known = run_blocking({
+        let mut recalled = std::mem::take(&mut conversation.recalled);
+        let (known, recalled) = run_blocking({
             let queue = Arc::clone(&queue);
             move || {
                 let proposed = proposed_before(&*queue, capture).unwrap_or_else(|error| {
                     tracing::warn!(error = error_chain(&error), "failed to read what was proposed before");
                     Vec::new()
                 });
-                known_units(&index, proposed, &messages)
+                (known_units(&index, proposed, &messages, &mut recalled), recalled)
             }
         })
         .await;
+        conversation.recalled = recalled;
         let now = jobs.clock.now();
         let started = claim.capture.started.unwrap_or(now);
         let waited = Duration::try_from(now.duration_since(started)).unwrap_or_default();
@@ -241,8 +243,14 @@ fn proposed_before(queue: &dyn Ledger, capture: i64) -> Result<Vec<EarlierPropos
     Ok(proposed)
 }
 
-/// What a model is told of the brain, and of what was proposed for it; nothing without an index.
-fn known_units(index: &Index, proposed: Vec<EarlierProposal>, messages: &[String]) -> Known {
+/// What a model is told of the brain, and of what was proposed for it; nothing without an index. In what was recalled, ids of
+/// units are replaced by what the units say: a laptop hands over no more than the ids.
+fn known_units(
+    index: &Index,
+    proposed: Vec<EarlierProposal>,
+    messages: &[String],
+    recalled: &mut [String],
+) -> Known {
     let units = match index.pin_without_vectors().and_then(|snapshot| snapshot.units()) {
         Ok(units) => units,
         Err(error) => {
@@ -250,6 +258,11 @@ fn known_units(index: &Index, proposed: Vec<EarlierProposal>, messages: &[String
             return Known::default();
         }
     };
+    for text in recalled {
+        if let Some(unit) = units.iter().find(|unit| unit.id.as_str() == text) {
+            *text = format!("{}\n{}", unit.title, unit.description.as_deref().unwrap_or_default());
+        }
+    }
     let in_brain: HashSet<&str> = units.iter().map(|unit| unit.id.as_str()).collect();
     let waiting = proposed.into_iter().filter(|unit| !in_brain.contains(unit.name.as_str()));
     let titles = waiting.map(|unit| unit.title).collect();

@@ -157,7 +157,13 @@ impl Service {
             let server = CurrentServer::new(setup.places.folder());
             let exclude = setup.exclude.clone();
             tree.add_stage(intake, IntakeWorker { queue: queue.clone(), server: server.clone(), exclude });
-            tree.add_stage(upload, UploadWorker { queue: queue.clone(), setup: Arc::clone(&setup), server });
+            let worker = UploadWorker {
+                queue: queue.clone(),
+                setup: Arc::clone(&setup),
+                index: index.clone(),
+                server,
+            };
+            tree.add_stage(upload, worker);
             let worker = ExtractionWorker {
                 jobs: jobs.clone(),
                 setup: Arc::clone(&setup),

@@ -2,7 +2,7 @@
 //! much of it the session was given.
 
 use std::io::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
@@ -231,6 +231,17 @@ fn recalled_text_is_not_learned_again() {
         let capture = fixture.sandbox.capture(&echoed.path);
         assert!(reason(&capture).contains("(it repeats what was recalled: \""), "{channel:?}: {capture}");
     }
+    // A laptop hands over the id in place of the text.
+    let unit = fixture.sandbox.git(&["ls-files", "*importer-check*"]);
+    let mut named = Transcript::new(&fixture, "55555555-named");
+    named.add_recalled(Channel::Tool, Path::new(unit.trim()).file_stem().unwrap().to_str().unwrap());
+    named.add_prompt("how do I commit this?");
+    named.add_answer(&json!({"type": "text", "text": ECHO}));
+    let capture = fixture.sandbox.capture(&named.path);
+    assert!(
+        reason(&capture).contains("(it repeats what was recalled: \"Always run `importer-check"),
+        "{capture}"
+    );
     // Without recalled text, the model's words are its own: that the unit says the same is found by its meaning.
     let mut own = Transcript::new(&fixture, "44444444-own");
     own.add_prompt("how do I commit this?");

@@ -137,10 +137,10 @@ fn what_a_server_does_not_take_holds_up_no_other_capture() {
     let sandbox = Sandbox::with_brain();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     log_in_to(&sandbox, listener.local_addr().unwrap());
-    let transcripts = ["flywheel", "sql_pagination", "go_race"]
+    let transcripts = ["flywheel", "sql_pagination", "go_race", "rust_pool"]
         .map(|name| fixture(&format!("transcripts/synthetic/{name}.jsonl")));
     let sessions = transcripts.clone().map(|transcript| session_of(&transcript));
-    let [late, large, _] = sessions.clone();
+    let [late, large, _, proxied] = sessions.clone();
     let serve = move |stream: TcpStream| {
         let mut answers = stream.try_clone()?;
         let mut reader = BufReader::new(stream);
@@ -148,7 +148,10 @@ fn what_a_server_does_not_take_holds_up_no_other_capture() {
             let body: serde_json::Value = serde_json::from_slice(&request.body)?;
             let (status, answer) = match body["session"].as_str() {
                 Some(session) if session == late => ("408 Request Timeout", "{}".to_owned()),
-                Some(session) if session == large => ("413 Content Too Large", "{}".to_owned()),
+                Some(session) if session == large => {
+                    ("413 Content Too Large", r#"{"code":"too_large","detail":"too long"}"#.to_owned())
+                }
+                Some(session) if session == proxied => ("413 Content Too Large", "<html>".to_owned()),
                 _ => (
                     "201 Created",
                     r#"{"id":7,"brain":"payments","state":"extraction","new":true}"#.to_owned(),
@@ -172,9 +175,104 @@ fn what_a_server_does_not_take_holds_up_no_other_capture() {
     });
     let here = capture_of(&sessions[1]);
     assert!(here["branch"].as_str().is_some_and(|branch| branch.starts_with("nugget/session-")), "{here}");
-    let waiting = capture_of(&sessions[0]);
-    assert_eq!((&waiting["stage"], &waiting["attempts"]), (&json!("upload"), &json!(0)), "{waiting}");
-    assert!(waiting["reason"].as_str().is_some_and(|reason| reason.contains("408")), "{waiting}");
+    for (session, status) in [(&sessions[0], "408"), (&sessions[3], "413")] {
+        crate::support::wait_until("it was tried", || !capture_of(session)["reason"].is_null());
+        let waiting = capture_of(session);
+        assert_eq!((&waiting["stage"], &waiting["attempts"]), (&json!("upload"), &json!(0)), "{waiting}");
+        assert!(waiting["reason"].as_str().is_some_and(|reason| reason.contains(status)), "{waiting}");
+    }
+}
+
+/// A server of which a thread takes the bodies and answers each with `status` and `answer`.
+fn answer_each(status: &'static str, answer: &'static str) -> (SocketAddr, Arc<Mutex<Vec<String>>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (address, bodies) = (listener.local_addr().unwrap(), Arc::<Mutex<Vec<String>>>::default());
+    let taken = Arc::clone(&bodies);
+    let serve = move |stream: TcpStream| {
+        let mut answers = stream.try_clone()?;
+        let mut reader = BufReader::new(stream);
+        while let Some(request) = read_request(&mut reader)? {
+            taken.lock().unwrap().push(String::from_utf8_lossy(&request.body).into_owned());
+            write!(answers, "HTTP/1.1 {status}\r\nContent-Length: {}\r\n\r\n{answer}", answer.len())?;
+        }
+        Ok(())
+    };
+    serve_connections(listener, || false, serve);
+    (address, bodies)
+}
+
+#[test]
+fn a_capture_that_a_proxy_refuses_waits() {
+    let sandbox = Sandbox::with_brain();
+    let (address, _) = answer_each("400 Bad Request", "<html>The plain HTTP request was sent to HTTPS port");
+    log_in_to(&sandbox, address);
+    let transcript = fixture("transcripts/synthetic/flywheel.jsonl");
+    sandbox.ok(["capture-session".as_ref(), "--transcript".as_ref(), transcript.as_os_str()]);
+    let capture = || sandbox.json(["status", "--json"])["captures"][0].clone();
+    crate::support::wait_until("it was tried", || !capture()["reason"].is_null());
+    let waiting = capture();
+    assert_eq!((&waiting["stage"], &waiting["state"]), (&json!("upload"), &json!("retrying")), "{waiting}");
+    assert!(waiting["reason"].as_str().is_some_and(|reason| reason.contains("400")), "{waiting}");
+}
+
+#[test]
+fn what_nugget_told_a_session_stays_on_its_machine() {
+    let sandbox = Sandbox::with_brain();
+    crate::brain_questions::copy_brain(&sandbox);
+    let unit =
+        std::fs::read_to_string(fixture("brain/domains/cooking/concepts/carryover-cooking.md")).unwrap();
+    let note = unit.replace("id: carryover-cooking", "id: note-of-an-agent\nstatus: unreviewed");
+    std::fs::write(sandbox.brain().join("note-of-an-agent.md"), note).unwrap();
+    sandbox.git(&["add", "."]);
+    sandbox.git(&["commit", "-qm", "units"]);
+    sandbox.ok(["index"]);
+    let receipt = r#"{"id":7,"brain":"payments","state":"extraction","new":true}"#;
+    let (address, bodies) = answer_each("201 Created", receipt);
+    log_in_to(&sandbox, address);
+    let told = |text: &str| json!([{ "type": "tool_result", "tool_use_id": "t1", "content": text }]);
+    let searching = json!([{ "type": "tool_use", "id": "t1", "name": "mcp__plugin_nugget_nugget__search_sessions", "input": { "query": "x" } }]);
+    let lines = [
+        (
+            "attachment",
+            json!({ "attachment": { "type": "hook_additional_context", "hookEvent": "SessionStart", "content": [
+            "Units that nugget keeps:\n- Carryover (carryover-cooking), note-of-an-agent\n\n<memories>\nThe vole invoices are late.\n"] } }),
+        ),
+        (
+            "user",
+            json!({ "message": { "role": "user", "content": "always lint /home/ada/secret-customer/shop/src/a.rs first" } }),
+        ),
+        ("assistant", json!({ "message": { "role": "assistant", "content": searching } })),
+        ("user", json!({ "message": { "role": "user", "content": told("The heron was sold.") } })),
+        (
+            "user",
+            json!({ "message": { "role": "user", "content": "<bash-input>nugget search otter</bash-input>" } }),
+        ),
+        (
+            "user",
+            json!({ "message": { "role": "user", "content": "<bash-stdout>The otter is ill.</bash-stdout>" } }),
+        ),
+    ];
+    let lines = lines.into_iter().enumerate().map(|(number, (kind, mut line))| {
+        let (uuid, cwd) = (format!("l{number}"), "/home/ada/secret-customer/shop");
+        line["type"] = json!(kind);
+        (line["uuid"], line["cwd"], line["sessionId"]) = (json!(uuid), json!(cwd), json!("5e55"));
+        format!("{line}\n")
+    });
+    let transcript = sandbox.path().join("5e55.jsonl");
+    std::fs::write(&transcript, lines.collect::<String>()).unwrap();
+    let capture = sandbox.capture(&transcript);
+    assert_eq!(capture["state"], "done", "{capture}");
+    let bodies = bodies.lock().unwrap();
+    let sent: serde_json::Value = serde_json::from_str(bodies.last().unwrap()).unwrap();
+    for private in ["vole", "heron", "otter", "agent", "home/ada", "secret-customer"] {
+        assert!(!bodies.concat().contains(private), "{private}: {sent}");
+    }
+    assert_eq!(sent["intake"]["recalled"], json!(["carryover-cooking"]), "{sent}");
+    let said = &sent["intake"]["events"][0]["text"];
+    assert_eq!(
+        (said, &sent["intake"]["cwd"]),
+        (&json!("always lint /projects/shop/src/a.rs first"), &json!("/projects/shop"))
+    );
 }
 
 fn session_of(transcript: &Path) -> String {

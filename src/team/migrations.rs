@@ -34,6 +34,16 @@ const LOCK: i64 = 0x6e75_6767_6574;
 
 const POSTGRES_MIN: i32 = 14;
 
+/// The roles of the tables are of the whole PostgreSQL: the owner of another installation there is one of them, and sees
+/// what it can connect to. At each start, as a restored database has the rights of a new one. Where another role owns the
+/// database, it only warns.
+const CLOSE: &str = "
+DO $$ BEGIN
+    IF has_database_privilege('public', current_database(), 'CONNECT') THEN
+        EXECUTE format('REVOKE CONNECT ON DATABASE %I FROM PUBLIC', current_database());
+    END IF;
+END $$";
+
 const CREATE: &str = "
 CREATE SCHEMA IF NOT EXISTS nugget;
 CREATE TABLE IF NOT EXISTS nugget.schema_version (
@@ -69,6 +79,7 @@ fn migrate(transaction: &mut Transaction) -> Result<Migrated> {
     ))?;
     let (version, readable_from) = version(transaction)?;
     check_readable(version, readable_from)?;
+    transaction.batch_execute(CLOSE)?;
     let migrated = Migrated { from: version, to: version.max(latest()) };
     if version >= latest() {
         return Ok(migrated);

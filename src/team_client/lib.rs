@@ -281,15 +281,21 @@ async fn send(request: RequestBuilder) -> Result<Vec<u8>, HandOverError> {
 }
 
 fn classify(status: StatusCode, after: Option<u64>, body: &[u8]) -> HandOverError {
-    let why = why(status, body);
-    match status.as_u16() {
-        400 | 406 | 409 | 415 | 422 => HandOverError::Refused { why },
-        413 => HandOverError::TooLarge { why },
+    let problem: Option<Problem> = serde_json::from_slice(body).ok();
+    let code = problem.as_ref().map(|problem| problem.code.clone()).unwrap_or_default();
+    let why = why(status, problem);
+    match (status.as_u16(), code.as_str()) {
+        // Without a code it is a proxy's answer, which knows nothing of captures: another setting lets this one through.
+        (413, "") => HandOverError::NotTaken { why },
+        (400 | 406 | 409 | 415 | 422, "") | (401 | 403..=405, _) => HandOverError::Blocked { why },
+        // The server was well enough to say so; it may be this capture that it fails at.
+        (_, "broken_body" | "crashed" | "too_slow") => HandOverError::NotTaken { why },
+        (400 | 406 | 409 | 415 | 422, _) => HandOverError::Refused { why },
+        (413, _) => HandOverError::TooLarge { why },
         // With a time the server means everybody.
-        408 | 500 if after.is_none() => HandOverError::NotTaken { why },
-        401 | 403 | 404 | 405 => HandOverError::Blocked { why },
+        (408 | 500, _) if after.is_none() => HandOverError::NotTaken { why },
         // A proxy's redirect to a page for people to sign in.
-        300..400 => HandOverError::Blocked { why },
+        (300..400, _) => HandOverError::Blocked { why },
         _ => retry(after, why),
     }
 }
@@ -314,16 +320,18 @@ fn root_cause(error: &reqwest::Error) -> String {
     one_line(&cause.to_string(), WHY_CHARS_MAX)
 }
 
-/// The server's own sentence and hint (RFC 9457), or its status.
-fn why(status: StatusCode, body: &[u8]) -> String {
-    #[derive(Deserialize)]
-    struct Problem {
-        #[serde(default)]
-        code: String,
-        detail: String,
-        hint: Option<String>,
-    }
-    let Ok(Problem { code, detail, hint }) = serde_json::from_slice(body) else {
+/// What a server says of a request that it refuses (RFC 9457).
+#[derive(Deserialize)]
+struct Problem {
+    #[serde(default)]
+    code: String,
+    detail: String,
+    hint: Option<String>,
+}
+
+/// The server's own sentence and hint, or its status.
+fn why(status: StatusCode, problem: Option<Problem>) -> String {
+    let Some(Problem { code, detail, hint }) = problem else {
         return format!("the team server answered {status}");
     };
     // Its hint is for programs that send requests.
@@ -405,7 +413,11 @@ mod tests {
 
     #[test]
     fn each_status_says_what_the_caller_does_next() {
-        let class = |status: u16| match classify(StatusCode::from_u16(status).unwrap(), Some(7), b"") {
+        let class = |status: u16, body: &str| match classify(
+            StatusCode::from_u16(status).unwrap(),
+            Some(7),
+            body.as_bytes(),
+        ) {
             HandOverError::Retry { after, .. } if after == Duration::from_secs(7) => "retry",
             HandOverError::Retry { .. } => "wrong wait",
             HandOverError::Blocked { .. } => "blocked",
@@ -413,12 +425,24 @@ mod tests {
             HandOverError::Refused { .. } => "refused",
             HandOverError::TooLarge { .. } => "too large",
         };
-        let check =
-            |statuses: &[u16], expected: &str| statuses.iter().for_each(|s| assert_eq!(class(*s), expected));
-        check(&[408, 429, 500, 502, 503, 504], "retry");
-        check(&[302, 401, 403, 404], "blocked");
-        check(&[400, 409, 415, 422], "refused");
-        check(&[413], "too large");
+        let of_server = |code: &str| json!({ "code": code, "detail": "no" }).to_string();
+        let check = |statuses: &[u16], body: &str, expected: &str| {
+            statuses.iter().for_each(|&status| assert_eq!(class(status, body), expected, "{status} {body}"));
+        };
+        for body in [String::new(), of_server("x")] {
+            check(&[408, 429, 500, 502, 503, 504], &body, "retry");
+            check(&[302, 401, 403, 404], &body, "blocked");
+        }
+        check(&[400, 409, 415, 422], &of_server("malformed_json"), "refused");
+        check(&[413], &of_server("too_large"), "too large");
+        check(&[503], &of_server("crashed"), "not taken");
+        check(&[503], &of_server("too_slow"), "not taken");
+        check(&[400], &of_server("broken_body"), "not taken");
+        // A proxy's.
+        for body in ["", "<html>", "{}", r#"{"detail":"no"}"#] {
+            check(&[400, 409, 415, 422], body, "blocked");
+            check(&[413], body, "not taken");
+        }
         let without_time = |status: StatusCode| classify(status, None, b"");
         for status in [StatusCode::REQUEST_TIMEOUT, StatusCode::INTERNAL_SERVER_ERROR] {
             assert!(matches!(without_time(status), HandOverError::NotTaken { .. }), "{status}");
@@ -430,7 +454,7 @@ mod tests {
     fn what_a_laptops_owner_can_do_is_said_in_place_of_what_a_program_can() {
         let why = |status, code: &str| {
             let body = json!({ "code": code, "detail": "no", "hint": "`GET /v1/whoami`" }).to_string();
-            why(StatusCode::from_u16(status).unwrap(), body.as_bytes())
+            why(StatusCode::from_u16(status).unwrap(), serde_json::from_str(&body).ok())
         };
         assert_eq!(why(401, "revoked_token"), "no; `nugget login` sets another token");
         assert_eq!(why(404, "unknown_brain"), format!("no; {ANOTHER_TOKEN}"));

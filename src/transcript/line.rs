@@ -241,6 +241,10 @@ impl LineReader {
         let start = text.trim_start();
         if let Some(command) = typed_command(start) {
             self.last_human_command = Some(uuid.to_owned());
+            if is_own_call("Bash", Some(command)) {
+                self.own_calls.insert(uuid.to_owned());
+                return LineContent::empty(LineOutcome::Own);
+            }
             let is_ignored = self.ignored_calls.begin(&self.ignore, uuid, Some(command), None, None);
             let shown = if is_ignored { self.ignore.without_content(command) } else { None };
             let command = clean::clean_and_cut(shown.as_deref().unwrap_or(command), COMMAND_BYTES_MAX);
@@ -256,6 +260,10 @@ impl LineReader {
             let Some(id) = self.last_human_command.take() else {
                 return LineContent::empty(skipped("user/bash_output"));
             };
+            if self.own_calls.contains(&id) {
+                let recalled = vec![clean::clean_and_cut(&output, RECALLED_BYTES_MAX)];
+                return LineContent { recalled, ..LineContent::empty(LineOutcome::Own) };
+            }
             if let Some(rest) = self.ignored_calls.end(&self.ignore, &id, &output) {
                 output = rest;
             }
@@ -699,7 +707,7 @@ pub fn command_output(text: &str) -> Option<String> {
 }
 
 /// The tools of nugget's server. What they return was known before, and is not learned again. What they are given waits
-/// for review already.
+/// for review already. The first two have names of their own, whatever the server is called.
 pub const OWN_TOOLS: [&str; 9] = [
     "get_relevant_context",
     "search_sessions",
@@ -756,12 +764,12 @@ fn asks_nugget(command: &str) -> bool {
     is_nugget && !has_others
 }
 
-/// Whether a call asks nugget: one of its tools, whatever the server is called, or its command line.
+/// Whether a call asks nugget: one of its tools, or its command line.
 pub fn is_own_call(name: &str, command: Option<&str>) -> bool {
-    let is_tool = name
-        .strip_prefix("mcp__")
-        .and_then(|name| name.rsplit_once("__"))
-        .is_some_and(|(server, tool)| server.contains("nugget") && OWN_TOOLS.contains(&tool));
+    let is_tool =
+        name.strip_prefix("mcp__").and_then(|name| name.rsplit_once("__")).is_some_and(|(server, tool)| {
+            OWN_TOOLS[..2].contains(&tool) || server.contains("nugget") && OWN_TOOLS.contains(&tool)
+        });
     is_tool || command.is_some_and(asks_nugget)
 }
 

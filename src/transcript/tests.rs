@@ -101,6 +101,12 @@ fn what_any_tool_of_nugget_returns_is_its_own() {
     }
     let other = read_text(&fixture.replace("get_relevant_context", "get_weather"));
     assert_eq!(other.counts.own, 0);
+    let is_own = |name: &str| crate::is_own_call(name, None);
+    assert!(
+        is_own("mcp__brain__search_sessions")
+            && is_own("mcp__nugget__recall")
+            && !is_own("mcp__brain__recall")
+    );
 }
 
 #[test]
@@ -379,6 +385,26 @@ fn a_command_line_is_nuggets_own_if_it_is_told_what_nugget_knows() {
         wrong.map(|command| (*command).to_owned()).collect()
     };
     assert_eq!((wrong(&own, true), wrong(&others, false)), (Vec::new(), Vec::new()));
+}
+
+#[test]
+fn what_a_person_asks_nugget_is_recalled() {
+    let line = |uuid: &str, content: &str| {
+        let message = serde_json::json!({ "role": "user", "content": content });
+        serde_json::json!({ "type": "user", "uuid": uuid, "message": message }).to_string()
+    };
+    let lines = [
+        line("a", "<bash-input>nugget search heron</bash-input>"),
+        line("b", "<bash-stdout>of another project</bash-stdout><bash-stderr></bash-stderr>"),
+        line("c", "<bash-input>ls</bash-input>"),
+        line("d", "<bash-stdout>a.rs</bash-stdout><bash-stderr></bash-stderr>"),
+    ];
+    let reading = read_text(&(lines.join("\n") + "\n"));
+    assert_eq!(story(&reading), ["human ran Bash: ls", "ok: a.rs"]);
+    assert_eq!(
+        (&reading.conversation.recalled[..], reading.counts.own),
+        (&["of another project".to_owned()][..], 2)
+    );
 }
 
 #[test]

@@ -34,8 +34,8 @@ const POLL_EVERY: Duration = Duration::from_millis(100);
 const TITLES_MAX: usize = 10;
 /// After this time without a change `--wait` makes sure that there is a worker.
 const STALL: Duration = Duration::from_secs(2);
-/// So long `--wait` waits for a team's server that cannot be reached or does not take the capture, and for a worker that
-/// ends each time before it has done anything.
+/// So long `--wait` waits until a team's server has taken the capture, and for a worker that ends each time before it has
+/// done anything.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 const AFTER: &str = "\
@@ -206,7 +206,7 @@ fn follow(brain: &Brain, places: &StatePaths, added: Added, as_json: bool) -> Re
     // Since when there is no worker.
     let mut alone = None;
     let mut changed = Instant::now();
-    let (mut last, mut refused, mut is_told) = (None, None, false);
+    let (mut last, mut waiting, mut is_told) = (None, None, false);
     let capture = loop {
         let capture = queue.capture(added.id())?.ok_or(queue::Error::Unknown { id: added.id() })?;
         // The branch exists by then; an unreachable remote is not waited for.
@@ -215,9 +215,9 @@ fn follow(brain: &Brain, places: &StatePaths, added: Added, as_json: bool) -> Re
         }
         // It stays queued; but whoever waits, as a CI runner does, has to know.
         match waits_for_server(&capture) {
-            true if refused.get_or_insert_with(Instant::now).elapsed() > PATIENCE => break capture,
+            true if waiting.get_or_insert_with(Instant::now).elapsed() > PATIENCE => break capture,
             true => {}
-            false => refused = None,
+            false => waiting = None,
         }
         let progress = (capture.state, capture.stage, capture.attempts);
         if last != Some(progress) {
@@ -271,9 +271,9 @@ fn follow(brain: &Brain, places: &StatePaths, added: Added, as_json: bool) -> Re
     Ok(if has_failed { ExitCode::from(CAPTURE_FAILED) } else { ExitCode::SUCCESS })
 }
 
-/// Whether the team's server cannot be reached, or does not take the capture.
+/// Whether the team's server has not taken the capture, be it that it cannot be reached, or does not answer.
 fn waits_for_server(capture: &Capture) -> bool {
-    capture.stage == queue::Stage::Upload && !capture.state.is_final() && capture.reason.is_some()
+    capture.stage == queue::Stage::Upload && !capture.state.is_final()
 }
 
 /// Also if the remote refuses it, which is no attempt, and may last until a person acts.
@@ -320,6 +320,8 @@ fn describe(capture: &Capture, titles: &[String]) -> String {
             format!("{}not delivered yet: {}\nreview: nugget review\n", saved(), output::safe(reason))
         }
         _ if waits_for_server(capture) => {
+            let reason =
+                if capture.reason.is_some() { &reason } else { "the team's server has not answered" };
             format!("not handed over yet: {reason}\nit waits in the queue, and is tried again\n")
         }
         (State::Done, None) if capture.branch.is_none() => format!("{reason}\n"),
@@ -439,4 +441,31 @@ fn announcement_from_environment() -> Option<Announcement> {
         cwd,
         ..Announcement::new(SessionId::verbatim(session), transcript, queue::ORIGIN_HOOK)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use queue::Stage;
+
+    use super::*;
+
+    #[test]
+    fn a_server_that_does_not_answer_is_waited_for_from_the_first_moment() {
+        let folder = tempfile::tempdir().unwrap();
+        let queue = Queue::open(&folder.path().join("queue.db")).unwrap();
+        let now = Timestamp::now();
+        let announcement = Announcement::new(SessionId::verbatim("s"), "/t/s.jsonl", queue::ORIGIN_COMMAND);
+        let id = queue.add(&announcement, now).unwrap().id();
+        let capture = || queue.capture(id).unwrap().unwrap();
+        let claim = queue.claim(Stage::Intake, now).unwrap().unwrap();
+        assert!(!waits_for_server(&capture()));
+        queue.advance(&claim, Stage::Upload, b"conversation").unwrap();
+        assert!(waits_for_server(&capture()));
+        queue.claim(Stage::Upload, now).unwrap().unwrap();
+        let sent = capture();
+        assert!(sent.state == State::Running && waits_for_server(&sent));
+        assert!(
+            describe(&sent, &[]).starts_with("not handed over yet: the team's server has not answered\n")
+        );
+    }
 }

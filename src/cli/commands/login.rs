@@ -21,7 +21,9 @@ const AFTER: &str = "\
 Captures of this brain are then handed to the server after they were read and
 redacted here, and questions are asked there; when it cannot be reached,
 captures wait in the queue and questions are answered from this machine's index.
-The archive of sessions and topic memories never leave this machine.
+The archive of sessions and topic memories never leave this machine, nor does
+what nugget told a session of them; what Claude says of them itself is part of
+the session.
 
 The token is asked for, or read from stdin or a file; it is kept in the brain's
 state folder, readable only by you. `nugget server token create` makes one.

@@ -1,5 +1,6 @@
 //! Creating and checking the tables.
 
+use postgres::error::SqlState;
 use team::{Error, TeamStore};
 
 use crate::support::{PrivateServer, TeamUnderTest, TestDatabase, with_user_and_database};
@@ -53,6 +54,15 @@ fn servers_that_start_together_migrate_once() {
         };
         assert_eq!(store.brain(brain).read(count).unwrap(), 0);
         assert_eq!(store.dispatch(count).unwrap(), 0);
+    }
+    // The owner of another installation there, also after a backup was restored.
+    admin.batch_execute("CREATE ROLE neighbour LOGIN; GRANT nugget_server TO neighbour").unwrap();
+    admin.batch_execute("GRANT CONNECT ON DATABASE d2 TO PUBLIC").unwrap();
+    TeamStore::connect_with(&urls[1], 1).unwrap().migrate().unwrap();
+    for (url, name) in urls.iter().zip(["d1", "d2"]) {
+        let neighbour = with_user_and_database(url, "neighbour", name);
+        let refused = postgres::Client::connect(&neighbour, postgres::NoTls).err().unwrap();
+        assert_eq!(refused.code(), Some(&SqlState::INSUFFICIENT_PRIVILEGE), "{refused:?}");
     }
 }
 
