@@ -48,7 +48,7 @@ fi
 
 get() { curl --proto '=https,file' --fail --silent --show-error --location "$1" --output "$2"; }
 get "$url/SHA256SUMS" "$work/SHA256SUMS" || fail "cannot get $url/SHA256SUMS"
-line=$(grep -E "^[0-9a-f]{64}  nugget-[0-9A-Za-z.+-]+-$target\.tar\.gz\$" "$work/SHA256SUMS" | head -n 1) ||
+line=$(grep -m 1 -E "^[0-9a-f]{64}  nugget-[0-9A-Za-z.+-]+-$target\.tar\.gz\$" "$work/SHA256SUMS") ||
     fail "the release has no archive for $target"
 archive=${line#*  }
 get "$url/$archive" "$work/$archive" || fail "cannot get $url/$archive"

@@ -441,6 +441,9 @@ fn settings_are_printed_with_their_sources() {
     assert_eq!(config["settings"]["retrieve.limit"]["value"], "7");
     assert_eq!(config["settings"]["retrieve.limit"]["from"], "NUGGET_RETRIEVE_LIMIT");
     assert_eq!(config["settings"]["model.name"]["from"], "default");
+    // What the install script reads may still be set.
+    let output = sandbox.command().arg("config").env("NUGGET_INSTALL_DIR", "/opt").output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let output = sandbox.command().arg("config").env("NUGGET_RETREIVE_LIMIT", "7").output().unwrap();
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(2));
@@ -496,6 +499,7 @@ fn errors_say_what_happened_and_what_to_do() {
         &["import", "no-such-folder"],
         &["import", "brain"],
         &["export", "--format", "okf"],
+        &["export", "--format", "okf", "--json"],
         &["export", "--format", "okf", "-o", "brain"],
         &["export", "--format", "html", "-o", "no-such-folder/brain.html"],
         &["man", "brain/brain.yaml"],

@@ -268,6 +268,10 @@ fn hostile_files_are_listed_and_left_out() {
         "hostile/..\u{202e}md.md",
         "# Turned\n\nA name that is shown from right to left is a trick.\n",
     );
+    // Nobody writes into it: to open it would wait for ever.
+    let transcript = home.sandbox.path().join(".claude/projects/-code-web-shop/pipe.jsonl");
+    assert!(std::process::Command::new("mkfifo").arg(&transcript).status().unwrap().success());
+    assert_eq!(titles(&home.import(&["auto-memory", "claude-md", "--dry-run"])).len(), 4);
     std::os::unix::fs::symlink(".", folder.join("loop")).unwrap();
     std::os::unix::fs::symlink("loop.md", folder.join("loop.md")).unwrap();
     std::os::unix::fs::symlink("/etc/passwd", folder.join("passwd.md")).unwrap();
@@ -364,6 +368,31 @@ fn exported_units_of_every_type_come_back_as_they_were() {
     home.merge(&imported);
     let path = home.sandbox.brain().join("domains/web/decisions/pools.md");
     assert_eq!(std::fs::read_to_string(path).unwrap(), raw);
+}
+
+#[test]
+fn exported_units_with_something_hidden_keep_their_ids() {
+    let home = Home::new();
+    let raw = "---\nid: my-pool\ntype: bug\ndomain: web\ntitle: Pool\nenforce: hold\nrelated:\n- id: queues\nmine: 1\ncreated: 2026-01-02\n---\n\n# Pool\n\nNever start more workers than there are CPUs.\n<!-- mine -->\nAsk first.\n";
+    home.write("okf/domains/web/bugs/my-pool.md", raw);
+    let folder = home.sandbox.path().join("okf");
+    let import = || home.import(&[folder.to_str().unwrap()]);
+    let imported = import();
+    assert_eq!(imported["units"][0]["path"], "domains/web/bugs/my-pool.md", "{imported}");
+    let enforce = "only a person sets it, in review or with `nugget edit`";
+    assert_eq!(reasons(&imported), ["without what is hidden, private or secret in it", enforce]);
+    home.merge(&imported);
+    let path = home.sandbox.brain().join("domains/web/bugs/my-pool.md");
+    let text = std::fs::read_to_string(&path).unwrap();
+    assert!(text.contains("related:\n- id: queues\nmine: 1\n") && text.ends_with("Ask first.\n"), "{text}");
+    assert!(!text.contains("hold") && !text.contains("<!--"), "{text}");
+    assert_eq!(reasons(&import()), ["known already: my-pool in the brain"]);
+    // What a person has added in the brain is not taken out again.
+    for mine in [raw.to_owned(), text.replace("enforce: null", "enforce: hold")] {
+        std::fs::write(&path, mine).unwrap();
+        home.sandbox.git(&["commit", "--quiet", "--all", "--message", "mine"]);
+        assert_eq!(reasons(&import()), ["known already: my-pool in the brain"]);
+    }
 }
 
 #[test]
@@ -494,6 +523,53 @@ fn a_changed_status_or_scope_alone_is_proposed_once() {
     std::fs::write(&file, text.replace("status: active", "status: deprecated")).unwrap();
     home.sandbox.git(&["commit", "--quiet", "--all", "--message", "mine"]);
     assert_eq!(reasons(&import()), ["known already: port in the brain"]);
+}
+
+#[test]
+fn type_tags_and_confidence_follow_the_note() {
+    let home = Home::new();
+    let note = |keys: &str| {
+        let text =
+            format!("---\n{keys}title: Bread\n---\n\nKnead the dough for ten minutes and let it rest.\n");
+        home.write("kept/bread.md", text);
+    };
+    let folder = home.sandbox.path().join("kept");
+    let import = || home.import(&[folder.to_str().unwrap()]);
+    note("type: recipe\ntags: [Größe, area/net_work, 請求]\nconfidence: 0.3\n");
+    let first = import();
+    assert_eq!(first["units"][0]["path"], "domains/kept/recipes/bread.md", "{first}");
+    home.merge(&first);
+    let file = home.sandbox.brain().join("domains/kept/recipes/bread.md");
+    let has = || {
+        let document = knowledge::Document::parse(std::fs::read_to_string(&file).unwrap()).unwrap();
+        let unit = document.unit("domains/kept/recipes/bread.md").unwrap();
+        (unit.kind.to_string(), unit.tags.join(" "), unit.confidence)
+    };
+    assert_eq!(has(), ("recipe".to_owned(), "größe area/net_work 請求".to_owned(), 0.3));
+    let known = "known already: bread in the brain";
+    assert_eq!(reasons(&import()), [known]);
+    for (keys, kind, tags, confidence) in [
+        ("type: decision\ntags: [x]\nconfidence: 0.3\n", "decision", "x", 0.3),
+        ("type: decision\ntags: [x, y]\nconfidence: 0.9\n", "decision", "x y", 0.9),
+        ("", "concept", "", 0.8),
+    ] {
+        note(keys);
+        let changed = import();
+        assert_eq!(
+            (titles(&changed), &changed["units"][0]["type"]),
+            (vec!["Bread"], &kind.into()),
+            "{changed}"
+        );
+        home.merge(&changed);
+        assert_eq!(has(), (kind.to_owned(), tags.to_owned(), confidence), "{keys}");
+        assert_eq!(reasons(&import()), [known], "{keys}");
+    }
+    // What a person has set in the brain stays.
+    let mine = std::fs::read_to_string(&file).unwrap().replace("confidence: 0.8", "confidence: 0.5");
+    std::fs::write(&file, mine.replace("type: concept", "type: pattern")).unwrap();
+    home.sandbox.git(&["commit", "--quiet", "--all", "--message", "mine"]);
+    assert_eq!(reasons(&import()), [known]);
+    assert_eq!(has(), ("pattern".to_owned(), String::new(), 0.5));
 }
 
 #[test]

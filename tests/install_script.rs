@@ -43,6 +43,16 @@ fn a_release_is_installed_when_its_digest_is_right() {
 }
 
 #[test]
+fn a_release_without_an_archive_for_this_machine_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let sums = format!("{}  nugget-9.9.9-riscv64gc-unknown-linux-gnu.tar.gz\n", "0".repeat(64));
+    fs::write(folder.path().join("SHA256SUMS"), sums).unwrap();
+    let output = install(folder.path(), &folder.path().join("bin"));
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(stderr.starts_with("error: the release has no archive for "), "{stderr}");
+}
+
+#[test]
 fn a_changed_archive_is_refused_and_the_old_program_stays() {
     let folder = tempfile::tempdir().unwrap();
     make_release(folder.path());

@@ -675,6 +675,10 @@ fn an_agent_replaces_nothing_of_a_note_that_it_has_not_seen() {
     for (arguments, why) in [
         (json!({ "note": "staging-host" }), "nothing to change: give `old_text` and `new_text`, or `title`"),
         (json!({ "note": "staging-host", "new_text": "x" }), "`old_text` is missing"),
+        (
+            json!({ "note": "staging-host", "old_text": "See" }),
+            "`new_text` is missing: an empty one removes the text",
+        ),
     ] {
         assert_eq!(agent.answer("edit_note", arguments)["error"]["message"], why);
     }

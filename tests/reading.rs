@@ -502,7 +502,16 @@ fn config_names_where_sessions_are_sent() {
     assert!(reader(&[("ANTHROPIC_API_KEY", KEY)]).starts_with("the Claude API at https://api.anthropic.com"));
     assert!(reader(&[]).ends_with("otherwise rules, and nothing leaves this machine"));
     let rules = reader(&[("ANTHROPIC_API_KEY", KEY), ("NUGGET_EXTRACT_BACKEND", "heuristic")]);
-    assert_eq!(rules, "rules; nothing leaves this machine");
+    assert!(
+        rules.starts_with("rules; no session leaves this machine; questions are sent to https://api."),
+        "{rules}"
+    );
+    let heuristic = ("NUGGET_EXTRACT_BACKEND", "heuristic");
+    assert_eq!(reader(&[heuristic]), "rules; nothing leaves this machine");
+    let only_asked = reader(&[("ANTHROPIC_API_KEY", KEY), heuristic, ("NUGGET_RETRIEVE_RERANK", "off")]);
+    assert!(only_asked.contains("; questions of `nugget ask` are sent to https://api."), "{only_asked}");
+    let provider = reader(&[("NUGGET_EMBED_PROVIDER", "openai"), heuristic]);
+    assert_eq!(provider, "rules; no session leaves this machine");
     let empty = sandbox.ok(["spend"]);
     assert!(empty.starts_with("nothing was spent in the last 7 days\n"), "{empty}");
 }

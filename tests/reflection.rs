@@ -277,8 +277,15 @@ fn a_model_shortens_long_units_that_sessions_need_and_is_not_trusted() {
             [("ANTHROPIC_API_KEY", KEY), ("NUGGET_MODEL_URL", &api.url)]
                 .map(|(name, value)| (name.to_owned(), value.to_owned())),
         );
+        sandbox.variables.push(("NUGGET_EXTRACT_BACKEND".into(), "heuristic".into()));
+        assert!(sandbox.ok(["reflect"]).contains("nothing of it changes a file"));
+        assert_eq!(api.requests().len(), 0, "no text leaves where rules read sessions");
+        sandbox.variables.pop();
         let output = sandbox.run(["reflect", "--json"]);
         let found: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let to = found["sent"]["to"].as_str().unwrap();
+        assert!(to.ends_with(&format!(" at {}", api.url)), "{found}");
+        assert_eq!(found["sent"]["units"], json!(["importer"]));
         assert_eq!(
             found["branch"].is_string(),
             is_taken,

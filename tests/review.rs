@@ -386,6 +386,24 @@ fn what_is_captured_again_after_it_was_removed_waits_for_review() {
 }
 
 #[test]
+fn the_skill_edits_a_unit_whatever_editor_its_user_has() {
+    let sandbox = with_inbox();
+    let skill = include_str!("../plugin/skills/review/SKILL.md");
+    let line = skill.lines().find(|line| line.contains("nugget review edit")).unwrap();
+    let item = items(&sandbox)[0].clone();
+    let text = item["text"].as_str().unwrap().replace("Never acknowledge", "Do not acknowledge");
+    let file = sandbox.path().join("agreed.md");
+    fs::write(&file, text).unwrap();
+    let command = line.trim().trim_matches('`').replace("/path/of/that/file", file.to_str().unwrap());
+    let command = command.replace("nugget ", &format!("'{}' ", env!("CARGO_BIN_EXE_nugget")));
+    let command = command.replace("'ID'", &format!("'{}'", item["id"].as_str().unwrap()));
+    let mut shell = sandbox.command_of("sh");
+    let output = shell.args(["-c", &command]).env("VISUAL", "false").env("EDITOR", "false").output().unwrap();
+    let printed = String::from_utf8_lossy(&output.stdout);
+    assert!(printed.starts_with("merged: Do not acknowledge"), "{command}: {printed}");
+}
+
+#[test]
 fn the_branch_of_a_forgotten_edit_is_not_queued_again() {
     let sandbox = with_inbox();
     sandbox.ok(["review", "merge", "--all"]);
@@ -429,7 +447,9 @@ fn what_is_put_off_leaves_the_list_and_not_the_branch() {
     assert!(merged.contains("nothing else waits for review\n1 unit put off: "), "{merged}");
     assert_eq!(units(&sandbox.brain()).len(), 2);
     assert_ne!(branches(&sandbox.brain()), "");
-    assert!(sandbox.ok(["review", "--all"]).contains("put off for 1"), "it names the hours left");
+    let all = sandbox.ok(["review", "--all"]);
+    assert!(all.contains("put off for 1"), "it names the hours left");
+    assert!(all.contains("decide: nugget review merge 1, edit 1"), "`--all` would merge nothing: {all}");
     sandbox.ok(["review", "merge", "never-ack"]);
     assert_eq!((units(&sandbox.brain()).len(), branches(&sandbox.brain()).as_str()), (3, ""));
 }

@@ -10,7 +10,7 @@ use crate::settings::{KEYS, find, split_list};
 use crate::{config_text, paths};
 
 /// `NUGGET_*` variables that are not settings: the log filter, the guard against recursion, the program's path for
-/// hooks, a team's database, the programs of a private one, and what tests are told of it.
+/// hooks, a team's database, the programs of a private one, what tests are told of it, and what the install script reads.
 const OTHER_VARIABLES: &[&str] = &[
     "NUGGET_LOG",
     "NUGGET_DISABLE",
@@ -19,6 +19,8 @@ const OTHER_VARIABLES: &[&str] = &[
     "NUGGET_POSTGRES_BIN",
     "NUGGET_TEST_POSTGRES",
     "NUGGET_REQUIRE_POSTGRES",
+    "NUGGET_INSTALL_DIR",
+    "NUGGET_DOWNLOAD_URL",
 ];
 
 /// Whether `NUGGET_DISABLE` is set: in sessions that nugget starts itself, and where the user wants it.

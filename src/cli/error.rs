@@ -225,6 +225,11 @@ fn code_and_hint(error: &(dyn Error + 'static)) -> (u8, Option<String>) {
         )
     } else if let Some(error) = error.downcast_ref::<archive::Error>() {
         archive_code_and_hint(error)
+    } else if is_denied(error) {
+        hint(
+            FAILED,
+            "you may not use that file or folder: see whose it is by `ls -ld`, or run this as that user",
+        )
     } else if let Some(actors::StartError::Index(_)) = error.downcast_ref() {
         hint(FAILED, "the index is derived: delete the brain's .nugget folder and try again")
     } else if error.is::<actors::AskError>() {
@@ -236,6 +241,15 @@ fn code_and_hint(error: &(dyn Error + 'static)) -> (u8, Option<String>) {
     } else {
         (FAILED, None)
     }
+}
+
+/// Whether an error comes of a file or folder that belongs to somebody else.
+fn is_denied(error: &(dyn Error + 'static)) -> bool {
+    let of_system = |error: &(dyn Error + 'static)| {
+        let error = error.downcast_ref::<std::io::Error>();
+        error.is_some_and(|error| error.kind() == std::io::ErrorKind::PermissionDenied)
+    };
+    std::iter::successors(Some(error), |&error| error.source()).any(of_system)
 }
 
 fn archive_code_and_hint(error: &archive::Error) -> (u8, Option<String>) {
@@ -260,4 +274,20 @@ fn archive_code_and_hint(error: &archive::Error) -> (u8, Option<String>) {
         E::AmbiguousSession { .. } => (USAGE, "give more of the id".to_owned()),
     };
     (code, Some(hint))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_somebody_else_owns_is_no_damaged_index() {
+        let hint = |kind: std::io::ErrorKind| {
+            let source = kind.into();
+            let error = index::Error::Io { action: "create", path: "/brain/.nugget".into(), source };
+            CliError::from(actors::StartError::Index(error)).hint.unwrap()
+        };
+        assert!(hint(std::io::ErrorKind::PermissionDenied).starts_with("you may not use that"));
+        assert!(hint(std::io::ErrorKind::NotFound).contains("delete the brain's .nugget folder"));
+    }
 }

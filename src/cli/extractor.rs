@@ -164,6 +164,14 @@ pub(crate) fn client(config: &Config, deadline: Duration) -> Result<Option<llm::
     }
 }
 
+/// A client that is sent the texts of units; `None` unless the server of a model reads sessions.
+pub(crate) fn client_for_units(config: &Config) -> Result<Option<llm::Client>, NoModel> {
+    match Reader::choose(config) {
+        Reader::Model { .. } => client(config, config.seconds("model.deadline_seconds")),
+        _ => Ok(None),
+    }
+}
+
 /// The model that reranks results; `None` if there is no key or the settings turn it off.
 pub(crate) fn model_reranker(config: &Config, places: &StatePaths) -> Option<ModelReranker> {
     if config.string("retrieve.rerank") == "off" {
@@ -296,7 +304,7 @@ impl Reader {
     fn describe(&self, config: &Config, is_logged_in: Option<bool>) -> String {
         const BY_CLIENT: &str = "`claude -p` if you are logged in; they are then sent to Anthropic, redacted";
         const NOT_LOGGED_IN: &str = "`claude` is not installed or not logged in";
-        let here = "nothing leaves this machine";
+        let here = stays_here(config);
         match (self, is_logged_in) {
             (Self::Rules { .. }, _) if config.string("extract.backend") == "heuristic" => {
                 format!("rules; {here}")
@@ -334,6 +342,22 @@ impl Reader {
                 text
             }
         }
+    }
+}
+
+/// What is said where no session is sent away: what is sent all the same.
+fn stays_here(config: &Config) -> String {
+    let asked = model_settings(config, &config.string("model.name"), deadline(config)).ok();
+    match asked.filter(|settings| !settings.is_local() && budget(config).tokens > 0) {
+        Some(llm::Settings { url, .. }) => {
+            let (what, off) = match config.string("retrieve.rerank").as_str() {
+                "off" => ("questions of `nugget ask` are", ""),
+                _ => ("questions are", " (retrieve.rerank = \"off\": only those of `nugget ask`)"),
+            };
+            format!("no session leaves this machine; {what} sent to {url} with what is found{off}")
+        }
+        None if config.string("embed.provider") == "local" => "nothing leaves this machine".to_owned(),
+        None => "no session leaves this machine".to_owned(),
     }
 }
 

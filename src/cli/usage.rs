@@ -225,8 +225,15 @@ fn in_words(command: &clap::Command, missing: &str) -> String {
 fn example(command: &clap::Command, missing: &[String]) -> Option<String> {
     let help = command.get_after_help()?.to_string();
     let examples = || help.lines().map(str::trim).filter(|line| line.starts_with("nugget "));
-    let options = || missing.iter().filter_map(|missing| missing.split(' ').next());
-    let has_it = |line: &&str| options().any(|option| option.starts_with('-') && line.contains(option));
+    let options = missing.iter().filter_map(|missing| missing.split(' ').next());
+    let options = options.filter(|option| option.starts_with('-'));
+    let short = |option: &str| {
+        let long = |arg: &&clap::Arg| arg.get_long().is_some_and(|long| option == format!("--{long}"));
+        command.get_arguments().find(long)?.get_short().map(|short| format!(" -{short} "))
+    };
+    let names: Vec<String> =
+        options.flat_map(|option| [Some(option.to_owned()), short(option)]).flatten().collect();
+    let has_it = |line: &&str| names.iter().any(|name| line.contains(name));
     let example = examples().find(has_it).or_else(|| examples().next())?;
     Some(format!("for example: {}", example.split("   ").next().unwrap_or_default().trim()))
 }

@@ -42,6 +42,8 @@ pub struct NoteSection {
     pub body: String,
     /// The type, from the front matter or guessed from the words.
     pub kind: UnitType,
+    /// Whether the type is from the front matter.
+    pub is_typed: bool,
     /// The tags in the front matter.
     pub tags: Vec<String>,
     /// The domain in the front matter.
@@ -104,8 +106,11 @@ pub fn split_note(
         skip(FRONT_MATTER, "a tag is a secret".to_owned());
     }
     let tags: Vec<String> = tags.iter().map(|tag| text::strip_hidden(&transcript::clean(tag))).collect();
-    let domain = document.as_ref().and_then(|document| document.get("domain"));
-    let is_secret_domain = domain.as_ref().and_then(|domain| domain.as_str()).is_some_and(is_secret);
+    let is_secret_key = |key: &str| {
+        let value = document.as_ref().and_then(|document| document.get(key));
+        value.as_ref().and_then(|value| value.as_str()).is_some_and(is_secret)
+    };
+    let is_secret_domain = is_secret_key("domain");
     if is_secret_domain {
         skip(FRONT_MATTER, "the domain is a secret".to_owned());
     }
@@ -133,9 +138,8 @@ pub fn split_note(
     } else {
         sections.push((Vec::new(), rest));
     }
-    // Where a type is missing, the unit has that of a note.
-    let is_typed =
-        document.as_ref().is_some_and(|document| document.get("type").is_some_and(|kind| kind.is_string()));
+    let own_type = front("type").filter(|_| !is_secret_key("type"));
+    let own_type = own_type.and_then(|named| named_type(&text::one_line(&named, 100), kind));
     let has_confidence = document.as_ref().is_some_and(|document| {
         let alone = document.partial_unit("note.md", &["confidence"]);
         document.get("confidence").is_some() && alone.is_ok_and(|(_, errors)| errors.is_empty())
@@ -171,10 +175,10 @@ pub fn split_note(
             _ => heading,
         };
         let full = text::one_line(&full, TITLE_CHARS_MAX);
-        let known = unit.as_ref().filter(|_| is_typed).map(|unit| unit.kind.clone());
-        let known = known.filter(|kind| UnitType::KNOWN.contains(kind));
+        let named = own_type.clone();
         found.push(NoteSection {
-            kind: known.unwrap_or_else(|| guess_type(&full, &body, kind, front("type").as_deref())),
+            is_typed: named.is_some(),
+            kind: named.unwrap_or_else(|| guess_type(&full, &body, kind, front("type").as_deref())),
             description: front("description")
                 .filter(|_| section.is_none())
                 .map_or_else(|| first_sentence(&body), |text| text::one_line(&text, 300)),
@@ -273,6 +277,16 @@ fn first_sentence(body: &str) -> String {
     let line = without_bullet(line.unwrap_or_default());
     let line = markdown::without_emphasis(&line);
     plain_line(&line[..sentence_end(&line)])
+}
+
+/// The type of the units of a note that names it.
+fn named_type(named: &str, kind: NoteKind) -> Option<UnitType> {
+    let known = UnitType::from(named.to_lowercase().as_str());
+    if UnitType::KNOWN.contains(&known) {
+        return Some(known);
+    }
+    // The words of Claude Code's memories are not the user's.
+    (kind != NoteKind::Memory).then(|| UnitType::from(named))
 }
 
 /// Guesses the type from the words in the title and the body.
@@ -438,6 +452,21 @@ mod tests {
         assert_eq!(sections[0].kind, UnitType::Concept);
         let reason = "line 3: `confidence` must be a number from 0 to 1".to_owned();
         assert_eq!(skipped, [SkippedSection { section: "front matter".to_owned(), reason }]);
+    }
+
+    #[test]
+    fn a_type_of_the_users_own_is_kept() {
+        let kind_of = |named: &str, kind: NoteKind| {
+            let raw =
+                format!("---\ntype: {named}\n---\n\nKnead the dough for ten minutes and let it rest.\n");
+            let section = split_note(&raw, kind, "bread", None).0.remove(0);
+            (section.kind.to_string(), section.is_typed)
+        };
+        assert_eq!(kind_of("recipe", NoteKind::Note), ("recipe".to_owned(), true));
+        assert_eq!(kind_of("Decision", NoteKind::Note), ("decision".to_owned(), true));
+        assert_eq!(kind_of("reference", NoteKind::Memory), ("concept".to_owned(), false));
+        let secret = format!("ghp_{}", "abcdefghijklmnopqrstuvwxyz0123456789");
+        assert_eq!(kind_of(&secret, NoteKind::Note), ("concept".to_owned(), false));
     }
 
     #[test]

@@ -396,7 +396,14 @@ impl Document {
             // The library counts lines from the start of the front matter; its line number is cut off.
             let what = what.split(" at line ").next().unwrap_or(&what);
             let text = self.raw.lines().nth(line - 1).unwrap_or_default();
-            let advice = if has_bare_colon(text) { "; put a value that has a colon in quotes" } else { "" };
+            let is_long = |word: &str| word.len() > 18 && word.bytes().all(|byte| byte.is_ascii_digit());
+            let advice = if has_bare_colon(text) {
+                "; put a value that has a colon in quotes"
+            } else if text.split([' ', ',', '[', ']', '{', '}', '-']).any(is_long) {
+                "; put a number as long as this in quotes"
+            } else {
+                ""
+            };
             FrontMatterError::new(line, format!("front matter is not valid YAML: {what}{advice}"))
         })?;
         match value {
@@ -960,6 +967,8 @@ mod tests {
         let error = |raw: &str| Document::parse(raw).and_then(|file| file.unit("Daily/1.md")).unwrap_err();
         assert_eq!(error("---\ntype: bug\ncreated: 27.11.2026\n---\n").line, 3);
         assert!(error("---\nid: x\n---\n").what.contains("`type` is missing"));
+        let account = error("---\ntype: bug\naccount: 12345678901234567890123\n---\n");
+        assert!(account.line == 3 && account.what.ends_with("put a number as long as this in quotes"));
         assert!(
             error("---\ntype: bug\ntitle: a: b\n---\n")
                 .what

@@ -11,12 +11,21 @@ use crate::wikilink::{sole_link, target_id};
 /// A longer reason is cut.
 pub const REASON_CHARS_MAX: usize = 300;
 
-/// The entries of `related`.
+/// The entries of `related`. An id of digits that YAML takes for a number is text.
 pub fn entries(document: &Document) -> Vec<Value> {
-    match document.get("related") {
-        Some(Value::Sequence(entries)) => entries,
-        _ => Vec::new(),
+    let Some(Value::Sequence(mut entries)) = document.get("related") else { return Vec::new() };
+    for entry in &mut entries {
+        let id = match entry {
+            Value::Mapping(keys) => keys.get_mut("id"),
+            plain => Some(plain),
+        };
+        if let Some(id) = id
+            && let Value::Number(number) = id
+        {
+            *id = number.to_string().into();
+        }
     }
+    entries
 }
 
 /// The id that an entry names.
@@ -108,5 +117,13 @@ mod tests {
         assert_eq!(links("related: [beta]\nlinks: ['[[beta|Beta]]']\n", "[beta]"), expected);
         let shown = "related: ['[[beta]]']\nlinks: ['[[Beta file|mine]]']\n";
         assert_eq!(links(shown, "[]"), shown);
+    }
+
+    #[test]
+    fn an_id_of_digits_is_text() {
+        let document = Document::parse("---\ntype: note\nrelated: [2024, {id: 7}, a]\n---\n").unwrap();
+        let entries = entries(&document);
+        let targets: Vec<&str> = entries.iter().filter_map(target).collect();
+        assert_eq!(targets, ["2024", "7", "a"]);
     }
 }

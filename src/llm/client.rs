@@ -93,6 +93,11 @@ impl Client {
         &self.settings.model
     }
 
+    /// The address of its server in the settings.
+    pub fn url(&self) -> &str {
+        &self.settings.url
+    }
+
     /// The protocol that it speaks.
     pub fn api(&self) -> Api {
         self.settings.api

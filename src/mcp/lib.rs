@@ -378,12 +378,17 @@ impl Nugget {
         let invalid = |what| ErrorData::invalid_params(what, None);
         let note = notes::text(&arguments, "note").map_err(invalid)?;
         // Indentation and line ends count.
-        let text = |name| notes::raw_text(&arguments, name).map_err(invalid).map(Option::unwrap_or_default);
-        let (old, new) = (text("old_text")?, text("new_text")?);
-        let change = match (old.trim().is_empty(), new.trim().is_empty()) {
-            (false, _) => Some((old, new)),
-            (true, false) => return Err(invalid("`old_text` is missing".to_owned())),
-            (true, true) => None,
+        let text = |name| notes::raw_text(&arguments, name).map_err(invalid);
+        let (old, new) = (text("old_text")?.unwrap_or_default(), text("new_text")?);
+        let change = match (old.trim().is_empty(), new) {
+            (false, Some(new)) => Some((old, new)),
+            (false, None) => {
+                return Err(invalid("`new_text` is missing: an empty one removes the text".to_owned()));
+            }
+            (true, Some(new)) if !new.trim().is_empty() => {
+                return Err(invalid("`old_text` is missing".to_owned()));
+            }
+            (true, _) => None,
         };
         let title = notes::optional_text(&arguments, "title").map_err(invalid)?;
         if change.is_none() && title.is_none() {

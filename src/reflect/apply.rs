@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::Timestamp;
 use knowledge::value::Values;
 use knowledge::words::{share_of, words};
-use knowledge::{Document, Domain, UnitId, UnitType, markdown, name};
+use knowledge::{Document, Domain, Unit, UnitId, UnitType, markdown, name};
 use serde_yaml::Value;
 
 use crate::finding::{Change, Finding};
@@ -179,6 +179,12 @@ impl<'a> Files<'a> {
             add_text(kept, observed, from);
             for key in ["tags", "aliases", "sources", "scope", "alternatives"] {
                 add_items(kept, key, &document);
+            }
+            // Links by the title of what is removed find it so.
+            let is_other = |unit: Unit| unit.title.to_lowercase() != observed.unit.title.to_lowercase();
+            if kept.unit("").is_ok_and(is_other) {
+                let title = vec![Value::from(observed.unit.title.as_str())];
+                add_items(kept, "aliases", &Document::compose(&[("aliases", title.into())], ""));
             }
             if kept.get("enforce").is_none()
                 && let Some(enforce) = document.get("enforce")

@@ -1,6 +1,6 @@
 //! The entries of `related` in a unit's file. Keys that are unknown here stay.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use knowledge::related::{entries, reason, repeat_in_links, target};
@@ -79,13 +79,20 @@ pub(crate) fn point_to(
     }
 }
 
-/// Writes the entries, each target, relation and reason once, and repeats their targets in `links` for Obsidian if the file has
+/// Writes the entries, each target, relation and reason once, the one with most keys, and repeats their targets in `links` for Obsidian if the file has
 /// that key.
-fn replace(document: &mut Document, mut entries: Vec<Value>, names: &FileNames<'_>) {
-    let mut seen = BTreeSet::new();
-    entries.retain(|entry| {
-        seen.insert((target(entry).map(str::to_owned), relation(entry), reason(entry).to_lowercase()))
-    });
+fn replace(document: &mut Document, all: Vec<Value>, names: &FileNames<'_>) {
+    let size = |entry: &Value| entry.as_mapping().map_or(0, Mapping::len);
+    let (mut places, mut entries) = (BTreeMap::new(), Vec::<Value>::new());
+    for entry in all {
+        let says = (target(&entry).map(str::to_owned), relation(&entry), reason(&entry).to_lowercase());
+        let at = *places.entry(says).or_insert(entries.len());
+        match entries.get_mut(at) {
+            None => entries.push(entry),
+            Some(same) if size(same) < size(&entry) => *same = entry,
+            Some(_) => {}
+        }
+    }
     let before = document.get("related");
     if entries.is_empty() && before.is_none() || before.as_ref() == Some(&Value::Sequence(entries.clone())) {
         return;

@@ -270,6 +270,13 @@ fn links_to_a_merged_file_lead_to_the_file_that_is_kept() {
         renamed("Beta file", "beta", "", BODY),
         unit("one", "Releases on Mondays", "2026-10-01", links, body),
         unit("two", "Backups at night", "2026-10-01", "", "See [[Beta file|the pool]]."),
+        unit(
+            "three",
+            "Mine",
+            "2026-10-01",
+            "related: ['[[beta]]', {id: alpha, mine: 1}]\n",
+            "See [[The beta]].",
+        ),
     ];
     let change = Change::Merge { from: UnitId::verbatim("beta"), into: UnitId::verbatim("alpha") };
     let after = after(&files, &[Finding::new(Kind::Duplicate, change, String::new(), &[], "")]);
@@ -277,6 +284,13 @@ fn links_to_a_merged_file_lead_to_the_file_that_is_kept() {
     assert!(text.contains("related:\n- alpha\nlinks:\n- '[[Alpha file|The alpha]]'\n"), "{text}");
     assert!(text.contains("See [[Alpha file]], [[Alpha file#Size|it]] and [[Alpha file]]."), "{text}");
     assert!(text_of(&after, "two").contains("See [[Alpha file|the pool]]."), "{after:?}");
+    let text = text_of(&after, "three");
+    assert!(
+        text.contains("related:\n- id: alpha\n  mine: 1\n---\n"),
+        "the entry with more in it stays: {text}"
+    );
+    let kept = text_of(&after, "alpha");
+    assert!(kept.contains("aliases:\n- The beta\n"), "its title still leads there: {kept}");
 }
 
 #[test]

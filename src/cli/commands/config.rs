@@ -285,8 +285,8 @@ fn describe_embedder(config: &Config) -> String {
             )
         }
         (embed::Runtime::BuiltIn, Ok(())) => {
-            format!("the built-in model ({name}); nothing leaves this machine")
+            format!("the built-in model ({name}); nothing leaves this machine for that")
         }
-        (runtime, Ok(())) => format!("{runtime} ({name}); nothing leaves this machine"),
+        (runtime, Ok(())) => format!("{runtime} ({name}); nothing leaves this machine for that"),
     }
 }

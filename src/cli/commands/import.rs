@@ -16,7 +16,9 @@ use jiff::Timestamp;
 use serde_json::json;
 
 use self::comparison::{Comparison, KnownTexts};
-use self::proposal::{NoteKeys, ProposedUnit, branch_name, commit_message, counted, new_unit, update_unit};
+use self::proposal::{
+    ENFORCE_LEFT_OUT, NoteKeys, ProposedUnit, branch_name, commit_message, counted, new_unit, update_unit,
+};
 use self::sources::{LeftOut, SourceFile};
 use super::completions;
 use crate::context::Context;
@@ -168,7 +170,7 @@ fn collect_units(
             left_out.push(LeftOut { what: file.shown.clone(), reason });
             continue;
         }
-        if let Some(unit) = exported::exported_unit(&raw, file, known, repository, base)? {
+        if let Some(unit) = exported::exported_unit(&raw, file, known, repository, base, left_out)? {
             match unit.and_then(|unit| with_own_path(unit, &units)) {
                 Ok(unit) => units.push(unit),
                 Err(reason) => left_out.push(LeftOut { what: file.shown.clone(), reason }),
@@ -192,6 +194,7 @@ fn collect_units(
         );
         let mut is_proposed = false;
         for section in sections {
+            let keys = keys.with_section(&section, file);
             let unit = if units.len() >= UNITS_MAX {
                 Err(format!("more than {UNITS_MAX} units; import again after reviewing these"))
             } else {
@@ -228,7 +231,7 @@ fn collect_units(
         if keys.is_enforced && is_proposed {
             left_out.push(LeftOut {
                 what: format!("{}: enforce", file.shown),
-                reason: "only a person sets it, in review or with `nugget edit`".to_owned(),
+                reason: ENFORCE_LEFT_OUT.to_owned(),
             });
         }
     }

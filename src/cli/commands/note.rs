@@ -37,7 +37,7 @@ Examples:
   nugget note link auth-middleware \"JWT token format\" --reason \"checks them\"
   nugget note unlink auth-middleware jwt-token-format
   nugget note search \"who verifies tokens\"
-  nugget note list --json | jq -r .notes[].id
+  nugget note list --json | jq -r '.notes[].id'
   nugget note show auth-middleware
   nugget note edit auth-middleware --content \"Lives in src/http/auth.\"
   nugget note archive release-checklist

@@ -22,8 +22,9 @@ what no session was told for 180 days, what has changed in this project's files,
 and notes that sessions need often, and proposes all of it on one branch, with a
 reason for each change. `nugget review` shows and merges it; nothing changes
 before. What was proposed once is not proposed again while its units stay the
-same. Where a language model is set up, it shortens long units that sessions
-need often; a text that lost a number, a name or code is not taken.
+same. Where the server of a language model reads sessions (`extract.backend`),
+it is sent up to five long units that sessions need often, redacted, to shorten
+them; a text that lost a number, a name or code is not taken.
 
 `nugget config set reflect.schedule daily` does it once a day in the background.
 
@@ -73,9 +74,7 @@ impl ReflectArgs {
         let found = look(&setup, &pass, now);
         bar.finish_and_clear();
         let mut found = found?;
-        if !self.dry_run {
-            rewrite(&config, &paths, &mut found, now)?;
-        }
+        let sent = if self.dry_run { None } else { rewrite(&config, &paths, &mut found, now)? };
         let proposed = if self.dry_run { None } else { propose(&setup, &found, now)? };
         if proposed.as_ref().is_some_and(|proposed| proposed.is_delivered) {
             ensure_worker(&paths, &brain)?;
@@ -96,6 +95,7 @@ impl ReflectArgs {
                 "units": found.units,
                 "findings": findings,
                 "left_out": found.left_out,
+                "sent": sent,
                 "files": found.changes.iter().map(|change| json!({
                     "path": change.path, "removed": change.text.is_none(), "reasons": change.reasons,
                 })).collect::<Vec<_>>(),
@@ -103,20 +103,38 @@ impl ReflectArgs {
                 "commit": proposed.as_ref().map(|proposed| &proposed.commit),
             }));
         }
-        output::print(&in_words(&found, proposed.map(|proposed| proposed.branch).as_deref(), self.dry_run))
+        let mut text = in_words(&found, proposed.map(|proposed| proposed.branch).as_deref(), self.dry_run);
+        if let Some(Sent { to, units }) = sent {
+            let (count, units) = (counted(units.len() as u64, "unit"), units.join(", "));
+            text.push_str(&format!(
+                "sent to {}: the text of {count}, redacted ({})\n",
+                safe(&to),
+                safe(&units)
+            ));
+        }
+        output::print(&text)
     }
 }
 
-/// Asks a language model, where there is one, for shorter texts of long units that sessions need often.
+/// The units whose texts a model was asked to shorten.
+#[derive(serde::Serialize)]
+struct Sent {
+    to: String,
+    units: Vec<String>,
+}
+
+/// Asks the language model that reads sessions, where there is one, for shorter texts of long units that sessions need
+/// often, and returns what it was sent.
 fn rewrite(
     config: &Config,
     paths: &StatePaths,
     found: &mut Reflection,
     now: Timestamp,
-) -> Result<(), CliError> {
+) -> Result<Option<Sent>, CliError> {
     let requests = found.rewrite_requests();
-    let client = extractor::client(config, config.seconds("model.deadline_seconds"))?;
-    let (Some(client), false) = (client, requests.is_empty()) else { return Ok(()) };
+    let client = extractor::client_for_units(config)?;
+    let (Some(client), false) = (client, requests.is_empty()) else { return Ok(None) };
+    let mut sent = Sent { to: format!("{} at {}", client.model(), client.url()), units: Vec::new() };
     let bar = output::progress_bar("rewriting", requests.len().min(REWRITES_MAX));
     let budget = extractor::api_budget(config, paths);
     let answers = async_runtime::multi_thread()?.block_on(async {
@@ -131,6 +149,7 @@ fn rewrite(
                     break;
                 }
             };
+            sent.units.push(unit.to_string());
             let answer = match client.ask(SYSTEM, &request, REWRITE_TOKENS_MAX).await {
                 Ok(reply) => {
                     reserved.settle(client.model(), &reply.usage).await;
@@ -155,7 +174,7 @@ fn rewrite(
             output::note(&format!("warning: {unit} was not rewritten: {}", safe(&why)));
         }
     }
-    Ok(())
+    Ok((!sent.units.is_empty()).then_some(sent))
 }
 
 fn in_words(found: &Reflection, branch: Option<&str>, is_dry_run: bool) -> String {

@@ -47,7 +47,7 @@ Examples:
   nugget review edit 3
   nugget review later 4
   nugget review reject 3 --because \"true only on that machine\"
-  nugget review --json | jq -r .items[].id";
+  nugget review --json | jq -r '.items[].id'";
 
 #[derive(clap::Args)]
 #[command(after_help = AFTER, args_conflicts_with_subcommands = true)]

@@ -64,7 +64,7 @@ again every second.
 Examples:
   nugget status
   nugget status --watch
-  nugget status --json --all | jq .captures[].state";
+  nugget status --json --all | jq '.captures[].state'";
 
 #[derive(clap::Args)]
 #[command(after_help = AFTER)]

@@ -230,6 +230,7 @@ mod tests {
             description: String::new(),
             body: body.to_owned(),
             kind: "concept".into(),
+            is_typed: false,
             tags: Vec::new(),
             domain: None,
             confidence: None,

@@ -1,30 +1,34 @@
-//! Units of another brain, or of an export of one: their files are proposed as they are, byte for byte.
+//! Units of another brain, or of an export of one: their files are proposed as they are, byte for byte, but for what is
+//! hidden, secret or enforced.
 
 use extract::text_index::text_digest;
 use git::{CommitId, Repository};
 use knowledge::{Document, Unit, text};
+use serde_yaml::Value;
 
 use super::comparison::KnownTexts;
-use super::proposal::ProposedUnit;
-use super::sources::SourceFile;
+use super::proposal::{ENFORCE_LEFT_OUT, ProposedUnit};
+use super::sources::{LeftOut, SourceFile};
 use crate::error::CliError;
 
 /// What becomes of a file that is a unit of a brain: a unit, or why it is none. `None` for any other file, and for one
-/// that cannot be kept as it is.
+/// whose id another unit has.
 pub(super) fn exported_unit(
     raw: &str,
     source: &SourceFile,
     known: &mut KnownTexts,
     repository: &Repository,
     base: CommitId,
+    left_out: &mut Vec<LeftOut>,
 ) -> Result<Option<Result<ProposedUnit, String>>, CliError> {
     let Some((path, unit)) = unit_of_brain(raw, source) else { return Ok(None) };
     let id = unit.id.as_str();
     let digest = text_digest(raw);
-    let updates = match repository.read_at(base, &path)? {
-        Some(content)
-            if String::from_utf8(content.clone()).is_ok_and(|ours| with_lf(&ours) == with_lf(raw)) =>
-        {
+    let ours = repository.read_at(base, &path)?;
+    let our_text = ours.as_deref().and_then(|ours| std::str::from_utf8(ours).ok()).unwrap_or_default();
+    let Some(Cleaned { content, is_stripped, is_freed }) = cleaned(raw, our_text) else { return Ok(None) };
+    let updates = match ours {
+        Some(_) if [raw, &content].iter().any(|text| with_lf(text) == with_lf(our_text)) => {
             return Ok(Some(Err(format!("known already: {id} in the brain"))));
         }
         Some(content) if is_older(&unit, &content, &path) => {
@@ -38,7 +42,43 @@ pub(super) fn exported_unit(
     if let Some(reason) = known.reason_against(&unit, &digest, updates) {
         return Ok(Some(Err(reason)));
     }
-    Ok(Some(Ok(ProposedUnit::verbatim(path, &unit, source, raw, updates, digest))))
+    if is_stripped {
+        let reason = "without what is hidden, private or secret in it".to_owned();
+        left_out.push(LeftOut { what: source.shown.clone(), reason });
+    }
+    if is_freed {
+        let what = format!("{}: enforce", source.shown);
+        left_out.push(LeftOut { what, reason: ENFORCE_LEFT_OUT.to_owned() });
+    }
+    Ok(Some(Ok(ProposedUnit::verbatim(path, &unit, source, &content, updates, digest))))
+}
+
+/// The file of a unit as it is proposed.
+struct Cleaned {
+    content: String,
+    /// Whether it was without something hidden, private or secret.
+    is_stripped: bool,
+    /// Whether it is without an `enforce`.
+    is_freed: bool,
+}
+
+/// Takes out of a unit's file what is hidden, private or secret, but for comments that are in `ours`, the brain's file, and
+/// an `enforce` that this has not.
+fn cleaned(raw: &str, ours: &str) -> Option<Cleaned> {
+    let plain = with_lf(raw);
+    let is_stripped = transcript::clean(raw) != plain.trim() || text::strip_hidden(raw) != plain;
+    let content = match is_stripped {
+        true => text::strip_hidden_to_store(&transcript::clean(raw), ours) + "\n",
+        false => raw.to_owned(),
+    };
+    let mut document = Document::parse(content).ok()?;
+    let allowed = Document::parse(ours).ok().and_then(|ours| ours.get("enforce"));
+    let enforce = document.get("enforce").filter(|enforce| !enforce.is_null());
+    let is_freed = enforce.is_some() && enforce != allowed;
+    if is_freed {
+        document.set("enforce", &allowed.unwrap_or(Value::Null));
+    }
+    Some(Cleaned { content: document.as_str().to_owned(), is_stripped, is_freed })
 }
 
 /// A text whose lines do not end as on Windows.
@@ -66,13 +106,9 @@ pub(super) fn unit_of_brain(raw: &str, source: &SourceFile) -> Option<(String, U
         return None;
     }
     let path = format!("domains/{domain}/{folder}/{name}");
-    let unit = Document::parse(raw).ok()?.unit(&path).ok()?;
+    let unit = Document::parse(cleaned(raw, "")?.content).ok()?.unit(&path).ok()?;
     let is_in_place = unit.id.as_str() == source.stem() && unit.domain.as_str() == domain;
-    // What is hidden or secret is taken out on the usual way.
-    let plain = with_lf(raw);
-    let is_clean = transcript::clean(raw) == plain.trim() && text::strip_hidden(raw) == plain;
-    let is_kept = is_in_place && is_clean && unit.enforce.is_none();
-    (is_kept && unit.kind.folder() == folder).then_some((path, unit))
+    (is_in_place && unit.kind.folder() == folder).then_some((path, unit))
 }
 
 #[cfg(test)]
@@ -98,7 +134,8 @@ mod tests {
             ("domains/web/decisions/pools.md", Some("superseded"))
         );
         assert!(unit_of_brain(raw, &source("/okf/domains/web/bugs/pools.md")).is_none());
-        assert!(unit_of_brain(&raw.replace("mine: 1", "enforce: hold"), &place).is_none());
+        let (_, held) = unit_of_brain(&raw.replace("mine: 1", "enforce: hold"), &place).unwrap();
+        assert_eq!(held.enforce, None);
         assert!(is_older(&unit, raw.replace("2026-01-02", "2026-01-03").as_bytes(), &path));
         assert!(!is_older(&unit, raw.as_bytes(), &path));
     }

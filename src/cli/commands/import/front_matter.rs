@@ -1,6 +1,6 @@
 //! Front matter that is not YAML: the TOML between `+++` lines that Hugo and Zola write.
 
-use knowledge::Document;
+use knowledge::{Document, UnitType};
 use serde_yaml::Value;
 
 /// The keys of TOML that are read. Dates, drafts and menus are the site's.
@@ -17,7 +17,13 @@ pub(super) fn with_yaml(raw: String) -> (String, Option<String>) {
         }
     };
     let in_taxonomies = || table.get("taxonomies").and_then(|taxonomies| taxonomies.get("tags"));
-    let value = |key: &str| table.get(key).or_else(|| in_taxonomies().filter(|_| key == "tags"));
+    // Another type is a layout of the site.
+    let is_type =
+        |value: &toml::Value| value.as_str().is_some_and(|kind| UnitType::KNOWN.contains(&kind.into()));
+    let value = |key: &str| {
+        let value = table.get(key).filter(|value| key != "type" || is_type(value));
+        value.or_else(|| in_taxonomies().filter(|_| key == "tags"))
+    };
     let front = KEYS.into_iter().filter_map(|key| Some((key, yaml(value(key)?)?)));
     let front: Vec<(&str, Value)> = front.collect();
     match front.is_empty() {
@@ -69,6 +75,7 @@ mod tests {
         assert_eq!(yaml, "---\ntags:\n- net\n---\n\nbody\n");
         let (body, problem) = with_yaml("+++\ntitle = \n+++\nbody\n".to_owned());
         assert!(body == "body\n" && problem.is_some_and(|problem| problem.starts_with("is not valid TOML")));
+        assert_eq!(with_yaml("+++\ntype = 'post'\n+++\nbody\n".to_owned()), ("body\n".to_owned(), None));
         for other in ["# Notes\n+++\na\n+++\n", "+++\nnever closed\n", "---\ntags: [a]\n---\n"] {
             assert_eq!(with_yaml(other.to_owned()), (other.to_owned(), None));
         }

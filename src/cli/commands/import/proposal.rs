@@ -21,6 +21,9 @@ const CONFIDENCE_PERSON: f64 = 0.8;
 /// The confidence in what a model wrote and nobody reviewed.
 const CONFIDENCE_MEMORY: f64 = 0.6;
 
+/// Why no unit enforces what its note does.
+pub(super) const ENFORCE_LEFT_OUT: &str = "only a person sets it, in review or with `nugget edit`";
+
 /// How many words in braces at the beginning of a rule's pattern are told apart.
 const ALTERNATIVES_MAX: usize = 64;
 
@@ -91,13 +94,17 @@ impl ProposedUnit {
     }
 }
 
-/// The keys of a note's front matter that its units have too.
+/// The keys of a note's front matter that its units have too, as they are.
 const KEPT_KEYS: [&str; 4] = ["scope", "alternatives", "stale_after", "status"];
+/// The keys that units have also of a note that has not.
+const OWN_KEYS: [&str; 3] = ["type", "tags", "confidence"];
 
 /// What a note's front matter says beside its subject, and whether it is enforced.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct NoteKeys {
     kept: Vec<(&'static str, Value)>,
+    /// What a unit has of the [`OWN_KEYS`] of which the note says nothing.
+    own: Vec<(&'static str, Value)>,
     /// Only a person makes a unit refuse actions, in review or with `nugget edit`: it is not imported.
     pub is_enforced: bool,
 }
@@ -157,14 +164,50 @@ impl NoteKeys {
                 kept.push(("scope", Value::Sequence(scopes.into_iter().map(scope).collect())));
             }
         }
-        (Self { kept, is_enforced }, problems)
+        (Self { kept, own: Vec::new(), is_enforced }, problems)
+    }
+
+    /// With the type, the tags and the confidence of a section.
+    pub(super) fn with_section(&self, section: &NoteSection, source: &SourceFile) -> Self {
+        let mut keys = self.clone();
+        let tags = section.tags.iter().map(|tag| knowledge::name::written_tag(tag));
+        let tags: Vec<Value> = tags.filter(|tag| !tag.is_empty()).map(Value::from).collect();
+        let confidence = match source.kind {
+            NoteKind::Memory => CONFIDENCE_MEMORY,
+            _ => CONFIDENCE_PERSON,
+        };
+        let is_said = [section.is_typed, !tags.is_empty(), section.confidence.is_some()];
+        let values = [
+            section.kind.as_str().into(),
+            Value::Sequence(tags),
+            section.confidence.unwrap_or(confidence).into(),
+        ];
+        for ((key, value), is_said) in OWN_KEYS.into_iter().zip(values).zip(is_said) {
+            if is_said { &mut keys.kept } else { &mut keys.own }.push((key, value));
+        }
+        keys
+    }
+
+    /// All keys of units that are compared with those of the note.
+    fn names() -> impl Iterator<Item = &'static str> {
+        OWN_KEYS.into_iter().chain(KEPT_KEYS)
+    }
+
+    /// What a unit that has nothing to say has for a key.
+    fn unset(&self, key: &str) -> Value {
+        match (self.own.iter().find(|(name, _)| *name == key), key) {
+            (Some((_, value)), _) => value.clone(),
+            (None, "status") => "active".into(),
+            (None, "stale_after") => Value::Null,
+            _ => Value::Sequence(Vec::new()),
+        }
     }
 
     /// Whether an update would change a unit.
     pub(super) fn is_changed(&self, document: &Document) -> bool {
         let mut updated = document.clone();
         self.update(&mut updated);
-        KEPT_KEYS.iter().any(|key| updated.get(key) != document.get(key))
+        Self::names().any(|key| updated.get(key) != document.get(key))
     }
 
     /// Puts into a unit what the note says otherwise than at the last import. Returns the keys of which the note says
@@ -172,30 +215,22 @@ impl NoteKeys {
     fn update(&self, document: &mut Document) -> Vec<&'static str> {
         let imported = comparison::imported_keys(document);
         let mut left = Vec::new();
-        for key in KEPT_KEYS {
+        for key in Self::names() {
             let said = self.kept.iter().find(|(name, _)| *name == key).map(|(_, value)| value);
             let imported = imported.get(key);
-            let unset = unset(key);
+            let unset = self.unset(key);
             let has = document.get(key).filter(|value| !value.is_null() && *value != unset);
             match said {
                 Some(value) if imported != Some(value) => document.set(key, value),
                 // What a person has made of it since stays.
                 Some(_) => {}
-                None if has.is_none() => {}
+                // The type that was guessed of an earlier text is as good.
+                None if has.is_none() || key == "type" && imported.is_none() => {}
                 None if has.as_ref() == imported => document.set(key, &unset),
                 None => left.push(key),
             }
         }
         left
-    }
-}
-
-/// What a unit that has nothing to say has for a key.
-fn unset(key: &str) -> Value {
-    match key {
-        "status" => "active".into(),
-        "stale_after" => Value::Null,
-        _ => Value::Sequence(Vec::new()),
     }
 }
 
@@ -281,22 +316,25 @@ pub(super) fn new_unit(
     let digest = section_digest(section);
     let id = known.unique_id(&UnitId::from_title(&section.title), &digest);
     let path = format!("domains/{domain}/{}/{id}.md", section.kind.folder());
-    let (extractor, confidence) = match source.kind {
-        NoteKind::Memory => ("auto-memory", CONFIDENCE_MEMORY),
-        _ => ("import", CONFIDENCE_PERSON),
+    let extractor = match source.kind {
+        NoteKind::Memory => "auto-memory",
+        _ => "import",
     };
-    let tags = section.tags.iter().map(|tag| knowledge::name::tag(tag)).filter(|tag| !tag.is_empty());
+    let keyed = keys.own.iter().chain(&keys.kept);
+    let value = |key: &str| {
+        keyed.clone().find(|(name, _)| *name == key).map_or(Value::Null, |(_, value)| value.clone())
+    };
     let mut front = vec![
         ("id", id.as_str().into()),
-        ("type", section.kind.as_str().into()),
+        ("type", value("type")),
         ("domain", domain.as_str().into()),
         ("title", section.title.as_str().into()),
         ("description", section.description.as_str().into()),
-        ("tags", Value::Sequence(tags.map(Value::from).collect())),
-        ("confidence", section.confidence.unwrap_or(confidence).into()),
+        ("tags", value("tags")),
+        ("confidence", value("confidence")),
         ("source", extractor.into()),
     ];
-    front.extend(keys.kept.iter().cloned());
+    front.extend(keys.kept.iter().filter(|(key, _)| KEPT_KEYS.contains(key)).cloned());
     front.extend([
         ("created", timestamp(source.modified.unwrap_or(now))),
         ("last_modified", timestamp(now)),
@@ -349,11 +387,12 @@ pub(super) fn update_unit(
     let left = keys.update(&mut document);
     document.set("last_modified", &timestamp(now));
     document.set("sources", &provenance(section, keys, source, &digest, now));
+    let kind = document.get("type").and_then(|kind| kind.as_str().map(str::to_owned));
     let unit = ProposedUnit {
         id: unit.id.as_str().to_owned(),
         path: path.to_owned(),
         title: section.title.clone(),
-        kind: unit.kind.as_str().to_owned(),
+        kind: kind.unwrap_or_else(|| unit.kind.as_str().to_owned()),
         domain: unit.domain.as_str().to_owned(),
         file: source.shown.clone(),
         section: section.section.clone(),

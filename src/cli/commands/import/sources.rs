@@ -179,7 +179,8 @@ impl Finder<'_> {
         Ok(())
     }
 
-    /// Adds the notes below a folder. Symbolic links are not followed, hidden and foreign folders not entered.
+    /// Adds the notes below a folder. Symbolic links are not followed, hidden and foreign folders not entered; a foreign one
+    /// with notes is listed.
     fn add_folder(
         &mut self,
         folder: &Path,
@@ -187,13 +188,8 @@ impl Finder<'_> {
         project: Option<&str>,
         domain: impl Fn(&Path) -> Option<String>,
     ) {
-        let wanted = |entry: &walkdir::DirEntry| {
-            let name = entry.file_name().to_string_lossy();
-            let foreign = entry.file_type().is_dir() && FOREIGN_FOLDERS.contains(&&*name);
-            entry.depth() == 0 || !(name.starts_with('.') || foreign)
-        };
-        let walk = walkdir::WalkDir::new(folder).max_depth(DEPTH_MAX).sort_by_file_name().into_iter();
-        for entry in walk.filter_entry(wanted) {
+        let mut walk = walkdir::WalkDir::new(folder).max_depth(DEPTH_MAX).sort_by_file_name().into_iter();
+        while let Some(entry) = walk.next() {
             let entry = match entry {
                 Ok(entry) => entry,
                 Err(error) => {
@@ -202,8 +198,25 @@ impl Finder<'_> {
                 }
             };
             let path = entry.path();
-            let ending = path.extension().map(OsStr::to_ascii_lowercase).unwrap_or_default();
-            let is_note = matches!(ending.to_str(), Some("md" | "markdown" | "txt"));
+            let name = entry.file_name().to_string_lossy();
+            let is_folder = entry.file_type().is_dir();
+            let is_foreign = is_folder && FOREIGN_FOLDERS.contains(&&*name);
+            if entry.depth() > 0 && (name.starts_with('.') || is_foreign) {
+                if is_foreign && has_notes(path) {
+                    let reason =
+                        "by its name a folder of other people's texts; name it to import it".to_owned();
+                    self.left_out.push(LeftOut { what: shown_in(path), reason });
+                }
+                if is_folder {
+                    walk.skip_current_dir();
+                }
+                continue;
+            }
+            if is_folder && entry.depth() == DEPTH_MAX {
+                let reason = format!("more than {DEPTH_MAX} folders deep; name it to import it");
+                self.left_out.push(LeftOut { what: shown_in(path), reason });
+            }
+            let is_note = is_note(path);
             if entry.path_is_symlink() && (is_note || path.is_dir()) {
                 let reason = "a symbolic link, which is not followed; name it to import it".to_owned();
                 self.left_out.push(LeftOut { what: shown_in(path), reason });
@@ -295,6 +308,16 @@ pub(super) fn read(path: &Path) -> Result<String, String> {
     Ok(text.strip_prefix('\u{feff}').map(str::to_owned).unwrap_or(text))
 }
 
+fn is_note(path: &Path) -> bool {
+    let ending = path.extension().map(OsStr::to_ascii_lowercase).unwrap_or_default();
+    matches!(ending.to_str(), Some("md" | "markdown" | "txt"))
+}
+
+/// Whether a folder itself has a note; what packages bring lies deeper.
+fn has_notes(folder: &Path) -> bool {
+    std::fs::read_dir(folder).into_iter().flatten().flatten().any(|entry| is_note(&entry.path()))
+}
+
 /// Whether a file contains only links to other files. One that cannot be read is listed as such later.
 fn is_link_list(path: &Path) -> bool {
     let Ok(text) = read(path) else { return false };
@@ -316,7 +339,8 @@ fn projects_with_sessions() -> Vec<PathBuf> {
 /// The working folder of the sessions in a folder of transcripts.
 fn working_folder(folder: &Path) -> Option<PathBuf> {
     let files = std::fs::read_dir(folder).ok()?.flatten().map(|entry| entry.path());
-    let transcripts = files.filter(|path| path.extension() == Some(OsStr::new("jsonl")));
+    // To open a pipe would wait for its writer.
+    let transcripts = files.filter(|path| path.extension() == Some(OsStr::new("jsonl")) && path.is_file());
     transcripts.take(3).find_map(|path| transcript::read_head(&path).ok()?.cwd)
 }
 
@@ -357,6 +381,12 @@ mod tests {
         std::fs::write(root.join("mac.md"), "# Mac\rOld line ends.\r").unwrap();
         std::os::unix::fs::symlink("mac.md", root.join("link.md")).unwrap();
         std::os::unix::fs::symlink(".", root.join("loop")).unwrap();
+        let deep = root.join("d/".repeat(DEPTH_MAX));
+        for folder in ["build", "vendor/module", ".trash"].map(|name| root.join(name)).iter().chain([&deep]) {
+            std::fs::create_dir_all(folder).unwrap();
+            std::fs::write(folder.join("ci.md"), "# Builds\n\nA build of main takes four minutes.\n")
+                .unwrap();
+        }
         let (config, _) = Config::from_sources(&root.join("config.toml"), []);
         let mut left_out = Vec::new();
         let mut finder =
@@ -365,7 +395,9 @@ mod tests {
         finder.add_folder(&root.join("none"), NoteKind::Note, None, |_| None);
         assert_eq!(finder.found.len(), 1);
         assert_eq!(read(&root.join("mac.md")).unwrap(), "# Mac\nOld line ends.\n");
-        assert_eq!(left_out.len(), 2, "the link and the loop");
-        assert!(left_out.iter().all(|left| left.reason.starts_with("a symbolic link")));
+        let reasons: Vec<&str> = left_out.iter().map(|left| left.reason.as_str()).collect();
+        let link = "a symbolic link, which is not followed; name it to import it";
+        let foreign = "by its name a folder of other people's texts; name it to import it";
+        assert_eq!(reasons, [foreign, "more than 16 folders deep; name it to import it", link, link]);
     }
 }

@@ -157,6 +157,10 @@ fn decisions(items: &[Item], last: usize) -> String {
     let mergeable: Vec<String> = mergeable.map(|(number, _): (usize, _)| number.to_string()).collect();
     let merge = match mergeable.as_slice() {
         [] => String::new(),
+        // `--all` leaves out what is put off.
+        mergeable if items.iter().all(|item| item.later.is_some()) => {
+            format!("merge {}, ", mergeable.join(" "))
+        }
         mergeable => format!("merge {} (or --all), ", mergeable.join(" ")),
     };
     format!("{merge}edit {last}, reject {last}, later {last}")
