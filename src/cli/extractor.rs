@@ -356,7 +356,9 @@ fn stays_here(config: &Config) -> String {
             };
             format!("no session leaves this machine; {what} sent to {url} with what is found{off}")
         }
-        None if config.string("embed.provider") == "local" => "nothing leaves this machine".to_owned(),
+        None if matches!(config.string("embed.provider").as_str(), "local" | "off") => {
+            "nothing leaves this machine".to_owned()
+        }
         None => "no session leaves this machine".to_owned(),
     }
 }
