@@ -20,7 +20,7 @@ use team_client::{Capture, CaptureKey, FORMAT};
 use crate::bearer::Caller;
 use crate::body;
 use crate::metrics::Step;
-use crate::parts::{Action, Brain, CaptureError, CaptureId, CaptureState, NewCapture, Parts, Scope};
+use crate::parts::{Brain, CaptureError, CaptureId, CaptureState, NewCapture, Parts, Scope};
 use crate::problem::Problem;
 use crate::shared::{Shared, unavailable};
 
@@ -100,15 +100,12 @@ async fn store(
         Some(slug) => caller.brain(shared, &slug).await?,
         None => only_brain(&caller)?,
     };
-    let event = caller.audit_event(Action::HandOver, Some(brain.id));
     let identity = Arc::clone(&caller.identity);
-    let storing = move |parts: &Parts| {
-        parts.access.audit(&event);
-        parts.captures.accept(&identity, &brain, capture)
-    };
+    let storing = move |parts: &Parts| parts.captures.accept(&identity, &brain, capture);
     shared.call(Step::Capture, storing).await?.map_err(|error| match error {
         CaptureError::Conflict(detail) => Problem::new(StatusCode::CONFLICT, "conflict", detail),
         CaptureError::Unacceptable(detail) => invalid(detail),
+        CaptureError::UnknownBrain => Problem::unknown_brain(),
         CaptureError::Unavailable(error) => unavailable(&error),
     })
 }

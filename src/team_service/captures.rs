@@ -51,7 +51,10 @@ impl server::Captures for TeamCaptures {
                 subject: &identity.subject,
                 origin: capture.origin.as_deref().unwrap_or(ORIGIN),
             })
-            .map_err(unavailable)?;
+            .map_err(|error| match error {
+                team::Error::Brain { .. } => CaptureError::UnknownBrain,
+                error => unavailable(error).into(),
+            })?;
         let id = CaptureId(accepted.id);
         let known = self.state(brain, id)?;
         let state =

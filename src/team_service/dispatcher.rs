@@ -165,7 +165,9 @@ impl Work {
     }
 
     fn work_on(&self, brain: BrainId) -> Result<(), WorkError> {
-        let Some(row) = self.store.brain_by_id(brain)? else { return Ok(()) };
+        let Some(row) = self.store.brain_by_id(brain)? else {
+            return Ok(self.store.delete_leftovers(brain)?);
+        };
         let setup = brain_clone::open(&self.settings, &row)?;
         let ledger = TeamLedger::new(self.store.clone(), brain, self.server, self.settings.lease);
         let renewal = Renewal::start(ledger.clone(), self.settings.lease / 3);

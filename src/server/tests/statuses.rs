@@ -43,6 +43,7 @@ async fn a_faulty_capture_gets_its_status_and_a_sentence() {
     check(set("brain", json!("beta")), 404, "unknown_brain").await;
     check(set("project", json!("conflict")), 409, "conflict").await;
     check(set("project", json!("unacceptable")), 422, "invalid_capture").await;
+    check(set("project", json!("removed")), 404, "unknown_brain").await;
     check(set("project", json!("crash")), 503, "crashed").await;
     check(set("format", json!(2)), 422, "invalid_capture").await;
     check(set("session", json!("other")), 422, "invalid_capture").await;

@@ -150,6 +150,7 @@ impl Captures for Memory {
                 return Err(CaptureError::Conflict("the session is of another project".into()));
             }
             Some("unacceptable") => return Err(CaptureError::Unacceptable("the project is excluded".into())),
+            Some("removed") => return Err(CaptureError::UnknownBrain),
             Some("crash") => panic!("a bug in the database's side"),
             _ => {}
         }
