@@ -153,6 +153,15 @@ fn one_server_syncs_a_brain_at_a_time() {
     test.database.superuser().batch_execute("UPDATE syncs SET lease_until = now() - interval '1 s'").unwrap();
     assert_eq!(store.claim_sync(b, every, lease).unwrap(), Some(test.brain));
     assert!(!store.finish_sync(a, test.brain).unwrap());
+    // One that renews its claim keeps it, and one that ends gives it back.
+    test.database.superuser().batch_execute("UPDATE syncs SET lease_until = now() - interval '1 s'").unwrap();
+    store.renew_sync(a, test.brain, lease).unwrap();
+    store.renew_sync(b, test.brain, lease).unwrap();
+    store.renew_sync(a, two, lease).unwrap();
+    assert_eq!(store.claim_sync(a, Duration::ZERO, lease).unwrap(), None);
+    store.retire_server(b).unwrap();
+    assert_eq!(store.claim_sync(a, Duration::ZERO, lease).unwrap(), Some(test.brain));
+    assert_eq!(store.claim_sync(a, Duration::ZERO, lease).unwrap(), None, "it has both");
 }
 
 #[test]
