@@ -142,6 +142,27 @@ fn a_brain_has_one_branch_and_one_push_at_a_time() {
     assert_eq!(test.ledger.tally().unwrap().nothing, 40);
 }
 
+/// A worker that finds something to claim wakes all of its actors, and looks again at once.
+#[test]
+fn what_waits_for_another_servers_branch_or_push_is_not_claimable() {
+    let Some(test) = TeamUnderTest::new() else { return };
+    let other = test.other_server(LEASE);
+    for stage in [Stage::Git, Stage::Delivery] {
+        for number in 0..2 {
+            accept(&test.ledger, &format!("{stage}{number}"), fastrand::u64(..));
+            let claim = test.ledger.claim(Stage::Extraction, now()).unwrap().unwrap();
+            test.ledger.advance(&claim, stage, b"").unwrap();
+        }
+        assert!(test.ledger.is_claimable(now()).unwrap());
+        let first = other.claim(stage, now()).unwrap().unwrap();
+        assert!(!test.ledger.is_claimable(now()).unwrap(), "{stage}");
+        assert!(test.ledger.is_due(now()).unwrap());
+        other.finish_with_transcript(&first, &nothing(), None, now()).unwrap();
+        let second = test.ledger.claim(stage, now()).unwrap().unwrap();
+        test.ledger.finish_with_transcript(&second, &nothing(), None, now()).unwrap();
+    }
+}
+
 #[test]
 fn a_hand_over_sent_again_is_the_same_capture() {
     let Some(test) = TeamUnderTest::new() else { return };
