@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
-use queue::{Error, Finish, Ledger as _, Stage, State};
+use queue::{Error, Finish, Ledger as _, ProposedUnit, Stage, State};
 use team::{BrainId, TAKEOVERS_MAX};
 
 use crate::support::{LEASE, TeamUnderTest, accept, accept_lines, create_brain};
@@ -161,6 +161,16 @@ fn what_waits_for_another_servers_branch_or_push_is_not_claimable() {
         let second = test.ledger.claim(stage, now()).unwrap().unwrap();
         test.ledger.finish_with_transcript(&second, &nothing(), None, now()).unwrap();
     }
+}
+
+#[test]
+fn a_line_with_a_zero_byte_in_its_name_is_stored() {
+    let Some(test) = TeamUnderTest::new() else { return };
+    accept(&test.ledger, "s", 1);
+    let claim = test.ledger.claim(Stage::Extraction, now()).unwrap().unwrap();
+    let evidence = vec![("l\0".to_owned(), "said\0".to_owned())];
+    let unit = ProposedUnit { name: "u".into(), is_new: true, evidence, ..ProposedUnit::default() };
+    assert!(test.ledger.save_result(&claim, b"r", &[unit]).unwrap().is_empty());
 }
 
 #[test]
