@@ -90,7 +90,7 @@ pub struct Identity {
     pub brains: Vec<Brain>,
     /// What it may do with them.
     pub scopes: Vec<Scope>,
-    /// When the token expires. The server checks it.
+    /// When the token expires, to be shown: [`Access`] has checked it.
     pub expires: Option<Timestamp>,
 }
 
