@@ -27,8 +27,8 @@ pub(crate) const METADATA: &str = "/.well-known/oauth-protected-resource";
 #[derive(Clone)]
 pub(crate) struct Caller {
     pub(crate) identity: Arc<Identity>,
-    /// What its rate is counted under.
-    key: TokenKey,
+    /// What its rate and its bodies are counted under.
+    pub(crate) key: TokenKey,
 }
 
 impl Caller {

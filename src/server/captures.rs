@@ -88,7 +88,8 @@ async fn store(
         Problem::new(StatusCode::BAD_REQUEST, "malformed_key", "the key in the address is not 64 hex digits")
     })?;
     body::check_is_json(headers)?;
-    let read = body::read(shared, headers, body, shared.settings.limits.capture_bytes_max).await?;
+    let bytes_max = shared.settings.limits.capture_bytes_max;
+    let read = body::read(shared, &caller.key, headers, body, bytes_max).await?;
     let digests = content_digests(headers)?;
     // Digests and JSON of 16 MiB take a while: apart from the threads that serve connections.
     let reading = move |_: &Parts| {

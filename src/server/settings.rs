@@ -85,7 +85,7 @@ pub struct Limits {
     pub requests_max: usize,
     /// Calls of the database's side at once: as many as it has connections.
     pub calls_max: usize,
-    /// The bytes of all request bodies that are in memory at once. More get 503.
+    /// The bytes of all request bodies that are in memory at once, a quarter of them of one token. More get 503.
     pub body_bytes_in_flight_max: usize,
     /// The longest body of a capture.
     pub capture_bytes_max: usize,
