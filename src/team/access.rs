@@ -175,7 +175,7 @@ const TABLES_OF_BRAINS: &str = "SELECT c.oid::regclass::text FROM pg_class c JOI
       AND c.relnamespace = 'nugget'::regnamespace AND c.relname NOT IN ('audit', 'projects', 'syncs') ORDER BY 1";
 const DELETE: &str = "BEGIN; SET LOCAL statement_timeout = 0; SET LOCAL ROLE nugget_access";
 const TOKEN: &str = "SELECT id, subject, scopes, created, expires, revoked, b.ids, b.slugs, last_used,
-    expires <= clock_timestamp() FROM tokens
+    expires <= clock_timestamp(), last_used IS DISTINCT FROM current_date FROM tokens
     CROSS JOIN LATERAL (
         SELECT coalesce(array_agg(brains.id ORDER BY slug), '{}') AS ids, coalesce(array_agg(slug ORDER BY slug), '{}') AS slugs
         FROM brains WHERE brains.id = ANY (tokens.brains)) AS b";
@@ -349,9 +349,10 @@ impl TeamStore {
             if row.get(9) {
                 return Ok(Some(FoundToken::Expired));
             }
-            let sql = "UPDATE tokens SET last_used = current_date
-                WHERE id = $1 AND last_used IS DISTINCT FROM current_date";
-            transaction.execute(sql, &[&token.id])?;
+            if row.get(10) {
+                transaction
+                    .execute("UPDATE tokens SET last_used = current_date WHERE id = $1", &[&token.id])?;
+            }
             Ok(Some(FoundToken::Valid(token)))
         })
     }
