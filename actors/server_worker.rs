@@ -2,7 +2,6 @@
 //! captures in a shared database.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use index::{Mode, Report};
@@ -44,7 +43,7 @@ impl ServerWorker {
         })
     }
 
-    /// Works on a brain's captures until none can be claimed, or `stop` is set: then jobs under way are finished, and no
+    /// Works on a brain's captures until none can be claimed, or `is_over` says so: then jobs under way are finished, and no
     /// other is begun. Blocks; creates its own runtime.
     ///
     /// # Errors
@@ -53,14 +52,14 @@ impl ServerWorker {
         &self,
         setup: &Setup,
         ledger: impl Ledger + 'static,
-        stop: &AtomicBool,
+        is_over: &dyn Fn() -> bool,
     ) -> Result<(), StartError> {
         let ledger: Arc<dyn Ledger> = Arc::new(ledger);
         let jobs = Jobs::shared(Arc::clone(&ledger));
         let parts = Parts { jobs: Some(jobs), model: self.model.clone(), pace: self.pace };
         self.run(async {
             let service = Service::start_with(setup, Roles::Write, parts).await?;
-            let worked = self.work_until_idle(&service, &ledger, stop).await;
+            let worked = self.work_until_idle(&service, &ledger, is_over).await;
             service.shutdown().await;
             worked
         })
@@ -70,9 +69,9 @@ impl ServerWorker {
         &self,
         service: &Service,
         ledger: &Arc<dyn Ledger>,
-        stop: &AtomicBool,
+        is_over: &dyn Fn() -> bool,
     ) -> Result<(), StartError> {
-        while !stop.load(Ordering::SeqCst) {
+        while !is_over() {
             if service.has_ended() {
                 return Err(StartError::Actors("the supervisor has ended".to_owned()));
             }
@@ -131,7 +130,7 @@ mod tests {
         let bed = Testbed::new(teacher());
         let id = bed.session("s1");
         let worker = ServerWorker { model: bed.model.clone(), pace: bed.pace };
-        worker.work(&bed.setup, bed.queue().clone(), &AtomicBool::new(false)).unwrap();
+        worker.work(&bed.setup, bed.queue().clone(), &|| false).unwrap();
         assert_eq!(bed.capture(id).state, State::Done);
     }
 
@@ -141,7 +140,7 @@ mod tests {
         let (bed, remote) = bed_of_server();
         let id = bed.session("s1");
         let worker = ServerWorker { model: bed.model.clone(), pace: bed.pace };
-        let work = || worker.work(&bed.setup, bed.queue().clone(), &AtomicBool::new(false)).unwrap();
+        let work = || worker.work(&bed.setup, bed.queue().clone(), &|| false).unwrap();
         work();
         let made = bed.capture(id);
         assert_eq!((made.stage, made.pushed), (Stage::Delivery, None), "there is no remote yet");
@@ -169,7 +168,7 @@ mod tests {
             let (bed, remote) = bed_of_server();
             make_remote(&bed, &remote);
             let worker = ServerWorker { model: bed.model.clone(), pace: bed.pace };
-            let work = || worker.work(&bed.setup, bed.queue().clone(), &AtomicBool::new(false)).unwrap();
+            let work = || worker.work(&bed.setup, bed.queue().clone(), &|| false).unwrap();
             let id = bed.session("s1");
             work();
             let before = bed.capture(id);
@@ -212,7 +211,7 @@ mod tests {
         let (bed, remote) = bed_of_server();
         make_remote(&bed, &remote);
         let worker = ServerWorker { model: bed.model.clone(), pace: bed.pace };
-        let work = || worker.work(&bed.setup, bed.queue().clone(), &AtomicBool::new(false)).unwrap();
+        let work = || worker.work(&bed.setup, bed.queue().clone(), &|| false).unwrap();
         let id = bed.session("s1");
         work();
         let before = bed.capture(id);
@@ -243,7 +242,7 @@ mod tests {
         let bed = Testbed::new(teacher());
         let id = bed.session("s1");
         let worker = ServerWorker { model: bed.model.clone(), pace: bed.pace };
-        worker.work(&bed.setup, bed.queue().clone(), &AtomicBool::new(true)).unwrap();
+        worker.work(&bed.setup, bed.queue().clone(), &|| true).unwrap();
         assert_eq!(bed.capture(id).state, State::Queued);
     }
 }

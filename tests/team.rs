@@ -1,5 +1,6 @@
 //! A team's server through the real binary, and what a laptop does while it cannot be reached.
 
+use std::cell::RefCell;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt as _;
@@ -12,12 +13,13 @@ use queue::{Queue, Shown, ShownBy};
 use rustls::pki_types::PrivateKeyDer;
 use serde_json::json;
 use team::private_postgres::PrivatePostgres;
-use team_client::{Login, TeamClient};
+use team_client::{Capture, Login, TeamClient};
 use tokio_rustls::TlsAcceptor;
 
 use crate::mcp::{Client, text};
 use crate::support::embeddings_api::{EmbeddingsApi, KEY, Reply};
 use crate::support::http::{read_request, serve_connections};
+use crate::support::openai_api::{self, OpenAiApi};
 use crate::support::{ChildGuard, Sandbox, fixture, git, unused_address};
 
 /// Whether there is a PostgreSQL with pgvector. Where there must be one, it is a failure if there is none.
@@ -401,14 +403,148 @@ fn only_a_clone_is_logged_in_and_doctor_says_what_the_token_lacks() {
 
 /// Starts a server that syncs every second, and returns its address.
 fn start_server(sandbox: &Sandbox) -> (ChildGuard, String) {
+    start_server_with(sandbox, &[])
+}
+
+fn start_server_with(sandbox: &Sandbox, arguments: &[&str]) -> (ChildGuard, String) {
     let mut command = sandbox.command();
-    command.args(["server", "--listen", "127.0.0.1:0", "--sync", "1"]);
+    command.args(["server", "--listen", "127.0.0.1:0", "--sync", "1"]).args(arguments);
     let mut server = ChildGuard(command.stderr(Stdio::piped()).spawn().unwrap());
     let mut lines = BufReader::new(server.0.stderr.take().unwrap()).lines();
     let listening = lines.find_map(|line| line.unwrap().strip_prefix("listening on ").map(str::to_owned));
     // Read on, so that the server can write.
     std::thread::spawn(move || lines.map_while(Result::ok).for_each(drop));
     (server, format!("http://{}", listening.unwrap()))
+}
+
+/// A capture of a session in which one thing was said, for a brain.
+fn capture_of(brain: &str, session: &str, said: &str) -> Capture {
+    let line = format!("{session}-1");
+    let intake = json!({
+        "session_id": session, "events": [{ "line": line, "what": "human", "text": said }],
+    });
+    let mut capture =
+        Capture::new(session, jiff::Timestamp::now(), vec![line], intake.to_string().as_bytes());
+    capture.brain = Some(brain.to_owned());
+    capture
+}
+
+/// A database with two brains of one repository each, and a token that opens both.
+struct TwoBrains {
+    sandbox: Sandbox,
+    token: String,
+    postgres: PrivatePostgres,
+    _folder: tempfile::TempDir,
+}
+
+impl TwoBrains {
+    fn new(first: &str, second: &str) -> Self {
+        let (folder, postgres) = start_postgres();
+        let mut sandbox = Sandbox::with_brain();
+        sandbox.variables.push(("NUGGET_DATABASE".to_owned(), postgres.url("postgres")));
+        sandbox.ok(["server", "migrate"]);
+        for name in [first, second] {
+            let remote = sandbox.path().join(format!("{name}.git"));
+            git(&sandbox.brain(), &["clone", "--quiet", "--bare", ".", remote.to_str().unwrap()]);
+            sandbox.ok(["server", "brain", "add", name, remote.to_str().unwrap()]);
+        }
+        let token = sandbox.ok(["server", "token", "create", "ada", first, second]).trim().to_owned();
+        Self { sandbox, token, postgres, _folder: folder }
+    }
+
+    /// The commits from which the brains are answered, by name.
+    fn commit_of(&self, brain: &str) -> Option<String> {
+        let brains = self.sandbox.json(["server", "brain", "list", "--json"]);
+        let row = brains.as_array().unwrap().iter().find(|row| row["name"] == brain).unwrap();
+        row["commit"].as_str().map(str::to_owned)
+    }
+
+    fn count(&self, sql: &str) -> i64 {
+        self.database().query_one(sql, &[]).unwrap().get(0)
+    }
+
+    fn database(&self) -> postgres::Client {
+        postgres::Client::connect(&self.postgres.url("postgres"), postgres::NoTls).unwrap()
+    }
+
+    fn hand_over(&self, address: &str, captures: impl IntoIterator<Item = Capture>) {
+        let client = TeamClient::new(address, &self.token).unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        for capture in captures {
+            runtime.block_on(client.hand_over(&capture)).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_git_host_that_does_not_answer_holds_up_only_its_own_brain() {
+    if !has_postgres() {
+        return;
+    }
+    let team = TwoBrains::new("silent", "payments");
+    let host = TcpListener::bind("127.0.0.1:0").unwrap();
+    let remote = format!("http://{}/brain.git", host.local_addr().unwrap());
+    let sql = "UPDATE nugget.brains SET remote = $1 WHERE slug = 'silent'";
+    assert_eq!(team.database().execute(sql, &[&remote]).unwrap(), 1);
+    let (server, address) = start_server_with(&team.sandbox, &["--brains", "1"]);
+    let _asked = host.accept().unwrap();
+    let mut edit = capture_of("payments", "s2", "The staging database listens on port 6543.");
+    edit.origin = Some("edit".to_owned());
+    team.hand_over(&address, [capture_of("silent", "s1", "Releases go out on Thursdays."), edit]);
+    let ended = "SELECT count(*) FROM nugget.captures WHERE session_id = 's2' AND outcome IS NOT NULL AND origin = 'hook'";
+    crate::support::wait_until("the other brain's capture has ended", || team.count(ended) == 1);
+    crate::support::wait_until("the other brain is published", || team.commit_of("payments").is_some());
+
+    // The clone does not keep the server from its end, nor another one from the sync.
+    let pid = rustix::process::Pid::from_raw(i32::try_from(server.0.id()).unwrap()).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    let server = RefCell::new(server);
+    let ended = || server.borrow_mut().0.try_wait().unwrap();
+    crate::support::wait_until("the server has ended", || ended().is_some());
+    assert!(ended().unwrap().success());
+    assert_eq!(team.count("SELECT count(*) FROM nugget.syncs WHERE server IS NOT NULL"), 0);
+    assert_eq!(team.count("SELECT count(*) FROM nugget.servers"), 0);
+}
+
+#[test]
+fn a_backlog_of_one_brain_holds_up_neither_another_brain_nor_what_is_merged() {
+    if !has_postgres() {
+        return;
+    }
+    // A model that takes its time over one brain, so that the backlog lasts.
+    let api = OpenAiApi::start(|request| {
+        if request.user().contains("heron") {
+            std::thread::sleep(Duration::from_millis(500));
+        }
+        openai_api::Reply::json(&json!({ "units": [] }))
+    });
+    let mut team = TwoBrains::new("busy", "quiet");
+    for (name, value) in [("API", "openai"), ("URL", &*format!("{}/v1/", api.url)), ("NAME", "qwen3:8b")] {
+        team.sandbox.variables.push((format!("NUGGET_MODEL_{name}"), value.to_owned()));
+    }
+    let (_server, address) = start_server_with(&team.sandbox, &["--brains", "1", "--lease", "3"]);
+    for brain in ["busy", "quiet"] {
+        crate::support::wait_until("it is published", || team.commit_of(brain).is_some());
+    }
+    let session =
+        |number| capture_of("busy", &format!("busy{number}"), "The heron flies at noon, bound the pool.");
+    team.hand_over(&address, (0..100).map(session));
+    crate::support::wait_until("the model is asked", || !api.requests().is_empty());
+    team.hand_over(
+        &address,
+        [capture_of("quiet", "quiet", "Releases go out on Thursdays, never on Fridays.")],
+    );
+    team.sandbox.ok(["note", "add", "Release day", "--content", "Releases go out on Thursdays."]);
+    let (quiet, brain) = (team.sandbox.path().join("quiet.git"), team.sandbox.brain());
+    git(&brain, &["push", "--quiet", quiet.to_str().unwrap(), "HEAD"]);
+    let merged = git(&brain, &["rev-parse", "HEAD"]);
+    crate::support::wait_until("the merge is published", || {
+        team.commit_of("quiet").as_deref() == Some(merged.trim())
+    });
+    let ended = "SELECT count(*) FROM nugget.captures WHERE brain = 2 AND outcome IS NOT NULL";
+    crate::support::wait_until("the other brain's capture has ended", || team.count(ended) == 1);
+    let waiting = team.count("SELECT count(*) FROM nugget.jobs WHERE brain = 1");
+    assert!(waiting > 0, "the backlog had ended before");
 }
 
 #[test]

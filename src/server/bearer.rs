@@ -27,8 +27,8 @@ pub(crate) const METADATA: &str = "/.well-known/oauth-protected-resource";
 #[derive(Clone)]
 pub(crate) struct Caller {
     pub(crate) identity: Arc<Identity>,
-    /// What its rate is counted under.
-    key: TokenKey,
+    /// What its rate and its bodies are counted under.
+    pub(crate) key: TokenKey,
 }
 
 impl Caller {
@@ -126,9 +126,6 @@ async fn find(shared: &Shared, headers: &HeaderMap, path: &str) -> Result<Caller
         return Err(refuse("invalid_token", "the token is not valid"));
     };
     let identity = identity.ok_or_else(|| refuse("invalid_token", "the token is not valid"))?;
-    if identity.expires.is_some_and(|expires| expires <= Timestamp::now()) {
-        return Err(refuse("expired_token", "the token has expired"));
-    }
     Ok(Caller { identity: Arc::new(identity), key })
 }
 

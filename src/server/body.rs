@@ -1,6 +1,5 @@
 //! Reads request bodies within bounds of size, time and memory.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use axum::body::{Body, HttpBody as _};
@@ -8,10 +7,11 @@ use bytes::Bytes;
 use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE};
 use http::{HeaderMap, StatusCode};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
-use tokio::sync::OwnedSemaphorePermit;
 
+use crate::body_memory::Reserved;
 use crate::metrics::Step;
 use crate::problem::Problem;
+use crate::rate_limit::TokenKey;
 use crate::shared::{RETRY_SOON, Shared};
 
 /// How long the rest of a refused body is read for.
@@ -20,12 +20,13 @@ const DISCARD_DEADLINE: Duration = Duration::from_secs(5);
 /// A body in memory, with its share of the memory for bodies.
 pub(crate) struct ReadBody {
     pub(crate) bytes: Bytes,
-    _reserved: OwnedSemaphorePermit,
+    _reserved: Reserved,
 }
 
-/// Reads a body of at most `bytes_max`.
+/// Reads a token's body of at most `bytes_max`.
 pub(crate) async fn read(
     shared: &Shared,
+    token: &TokenKey,
     headers: &HeaderMap,
     body: &mut Option<Body>,
     bytes_max: usize,
@@ -43,10 +44,9 @@ pub(crate) async fn read(
     if length.is_some_and(|length| length > bytes_max) {
         return Err(too_long());
     }
-    let kib = length.unwrap_or(bytes_max).div_ceil(1 << 10) as u32;
-    let reserved = Arc::clone(&shared.body_kib).try_acquire_many_owned(kib);
+    let reserved = shared.bodies.reserve(token, length.unwrap_or(bytes_max));
     let reserved = reserved
-        .map_err(|_| Problem::busy("no_memory", "the server reads too many bodies at once", RETRY_SOON))?;
+        .ok_or_else(|| Problem::busy("no_memory", "the server reads too many bodies at once", RETRY_SOON))?;
     let reading = Limited::new(body.take().unwrap_or_default(), bytes_max).collect();
     let read = tokio::time::timeout(shared.settings.limits.body_timeout, reading).await;
     shared.metrics.observe(Step::Body, begun.elapsed());

@@ -20,7 +20,7 @@ use team_client::{Capture, CaptureKey, FORMAT};
 use crate::bearer::Caller;
 use crate::body;
 use crate::metrics::Step;
-use crate::parts::{Action, Brain, CaptureError, CaptureId, CaptureState, NewCapture, Parts, Scope};
+use crate::parts::{Brain, CaptureError, CaptureId, CaptureState, NewCapture, Parts, Scope};
 use crate::problem::Problem;
 use crate::shared::{Shared, unavailable};
 
@@ -88,7 +88,8 @@ async fn store(
         Problem::new(StatusCode::BAD_REQUEST, "malformed_key", "the key in the address is not 64 hex digits")
     })?;
     body::check_is_json(headers)?;
-    let read = body::read(shared, headers, body, shared.settings.limits.capture_bytes_max).await?;
+    let bytes_max = shared.settings.limits.capture_bytes_max;
+    let read = body::read(shared, &caller.key, headers, body, bytes_max).await?;
     let digests = content_digests(headers)?;
     // Digests and JSON of 16 MiB take a while: apart from the threads that serve connections.
     let reading = move |_: &Parts| {
@@ -100,15 +101,12 @@ async fn store(
         Some(slug) => caller.brain(shared, &slug).await?,
         None => only_brain(&caller)?,
     };
-    let event = caller.audit_event(Action::HandOver, Some(brain.id));
     let identity = Arc::clone(&caller.identity);
-    let storing = move |parts: &Parts| {
-        parts.access.audit(&event);
-        parts.captures.accept(&identity, &brain, capture)
-    };
+    let storing = move |parts: &Parts| parts.captures.accept(&identity, &brain, capture);
     shared.call(Step::Capture, storing).await?.map_err(|error| match error {
         CaptureError::Conflict(detail) => Problem::new(StatusCode::CONFLICT, "conflict", detail),
         CaptureError::Unacceptable(detail) => invalid(detail),
+        CaptureError::UnknownBrain => Problem::unknown_brain(),
         CaptureError::Unavailable(error) => unavailable(&error),
     })
 }

@@ -16,6 +16,7 @@
 
 mod bearer;
 mod body;
+mod body_memory;
 mod captures;
 mod connections;
 mod error;

@@ -90,7 +90,7 @@ pub struct Identity {
     pub brains: Vec<Brain>,
     /// What it may do with them.
     pub scopes: Vec<Scope>,
-    /// When the token expires. The server checks it.
+    /// When the token expires, to be shown: [`Access`] has checked it.
     pub expires: Option<Timestamp>,
 }
 
@@ -141,8 +141,6 @@ pub struct Claims {
 pub enum Action {
     /// Asked a question.
     Ask,
-    /// Handed a capture over.
-    HandOver,
     /// Was refused: its token has not the scope, or not the brain.
     Refused,
 }
@@ -225,6 +223,9 @@ pub enum CaptureError {
     /// It can never be stored: 422. The sentence is sent to the client.
     #[error("{0}")]
     Unacceptable(String),
+    /// Its brain was removed meanwhile: 404.
+    #[error("there is no such brain")]
+    UnknownBrain,
     /// Not now: 503.
     #[error(transparent)]
     Unavailable(#[from] Unavailable),
@@ -232,8 +233,8 @@ pub enum CaptureError {
 
 /// The store of captures.
 pub trait Captures: Send + Sync {
-    /// Stores a capture so that it survives a crash, and returns its state and whether it was new. The same key again
-    /// changes nothing.
+    /// Stores a capture so that it survives a crash, with the record of who handed it over, and returns its state and
+    /// whether it was new. The same key again changes nothing.
     ///
     /// # Errors
     /// [`CaptureError`] says which answer the client gets.

@@ -112,7 +112,8 @@ async fn answer(
     let mut bytes = Bytes::new();
     if head.method == Method::POST {
         body::check_is_json(&head.headers)?;
-        let read = body::read(shared, &head.headers, body, shared.settings.limits.question_bytes_max).await?;
+        let bytes_max = shared.settings.limits.question_bytes_max;
+        let read = body::read(shared, &caller.key, &head.headers, body, bytes_max).await?;
         if let Some(response) = refuse_malformed(&read.bytes) {
             return Ok(response);
         }

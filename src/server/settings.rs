@@ -83,9 +83,9 @@ pub struct Limits {
     pub connections_max: usize,
     /// Requests that are worked on at once. More get 503.
     pub requests_max: usize,
-    /// Calls of the database's side at once: as many as it has connections.
+    /// Calls of the database's side at once. It has half as many connections: a call also computes.
     pub calls_max: usize,
-    /// The bytes of all request bodies that are in memory at once. More get 503.
+    /// The bytes of all request bodies that are in memory at once, a quarter of them of one token. More get 503.
     pub body_bytes_in_flight_max: usize,
     /// The longest body of a capture.
     pub capture_bytes_max: usize,

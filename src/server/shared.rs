@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::{Mutex, Semaphore};
 use tracing::Span;
 
+use crate::body_memory::BodyMemory;
 use crate::jwt::JwtVerifier;
 use crate::metrics::{Metrics, Step};
 use crate::parts::{Metric, Parts, Unavailable};
@@ -35,8 +36,7 @@ pub(crate) struct Shared {
     pub(crate) capture_rate: RateLimit,
     /// Free places for requests.
     pub(crate) requests: Arc<Semaphore>,
-    /// Free KiB for bodies.
-    pub(crate) body_kib: Arc<Semaphore>,
+    pub(crate) bodies: BodyMemory,
     /// Free calls of the parts.
     calls: Arc<Semaphore>,
     pub(crate) connections: AtomicUsize,
@@ -61,7 +61,7 @@ impl Shared {
             question_rate: RateLimit::new(limits.questions),
             capture_rate: RateLimit::new(limits.captures),
             requests: Arc::new(Semaphore::new(limits.requests_max)),
-            body_kib: Arc::new(Semaphore::new(limits.body_bytes_in_flight_max >> 10)),
+            bodies: BodyMemory::new(limits),
             calls: Arc::new(Semaphore::new(limits.calls_max)),
             connections: AtomicUsize::new(0),
             is_draining: AtomicBool::new(false),
@@ -134,7 +134,6 @@ impl Shared {
         let limits = &self.settings.limits;
         let requests = limits.requests_max - self.requests.available_permits();
         let calls = limits.calls_max - self.calls.available_permits();
-        let kib = (limits.body_bytes_in_flight_max >> 10) - self.body_kib.available_permits();
         vec![
             gauge("nugget_http_requests_open", "Requests that are worked on.", requests),
             gauge(
@@ -143,7 +142,11 @@ impl Shared {
                 self.connections.load(Ordering::Relaxed),
             ),
             gauge("nugget_http_calls_open", "Calls of the database's side.", calls),
-            gauge("nugget_http_body_bytes_reserved", "Memory reserved for bodies.", kib << 10),
+            gauge(
+                "nugget_http_body_bytes_reserved",
+                "Memory reserved for bodies.",
+                self.bodies.reserved_bytes(),
+            ),
         ]
     }
 }

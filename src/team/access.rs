@@ -173,8 +173,9 @@ const BRAIN: &str =
 const TABLES_OF_BRAINS: &str = "SELECT c.oid::regclass::text FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid
     WHERE a.attname = 'brain' AND c.relkind IN ('r', 'p') AND NOT c.relispartition
       AND c.relnamespace = 'nugget'::regnamespace AND c.relname NOT IN ('audit', 'projects', 'syncs') ORDER BY 1";
+const DELETE: &str = "BEGIN; SET LOCAL statement_timeout = 0; SET LOCAL ROLE nugget_access";
 const TOKEN: &str = "SELECT id, subject, scopes, created, expires, revoked, b.ids, b.slugs, last_used,
-    expires <= clock_timestamp() FROM tokens
+    expires <= clock_timestamp(), last_used IS DISTINCT FROM current_date FROM tokens
     CROSS JOIN LATERAL (
         SELECT coalesce(array_agg(brains.id ORDER BY slug), '{}') AS ids, coalesce(array_agg(slug ORDER BY slug), '{}') AS slugs
         FROM brains WHERE brains.id = ANY (tokens.brains)) AS b";
@@ -261,20 +262,27 @@ impl TeamStore {
     /// When the database cannot be written.
     pub fn delete_brain(&self, id: BrainId, by: &str) -> Result<bool> {
         // The brain's row first: a server that publishes its index holds it, and then finds it gone.
-        let begin = "BEGIN; SET LOCAL statement_timeout = 0; SET LOCAL ROLE nugget_access";
-        self.run(begin, |transaction| {
+        self.run(DELETE, |transaction| {
             transaction.execute("DELETE FROM projects WHERE brain = $1", &[&id.0])?;
             if transaction.execute("DELETE FROM brains WHERE id = $1", &[&id.0])? == 0 {
                 return Ok(false);
             }
             record(transaction, by, "brain.delete", Some(id), None)?;
-            transaction
-                .batch_execute(&format!("SET LOCAL ROLE nugget_server; SET LOCAL nugget.brains = '{id}'"))?;
-            for row in transaction.query(TABLES_OF_BRAINS, &[])? {
-                let table: String = row.get(0);
-                transaction.execute(&format!("DELETE FROM {table} WHERE brain = $1"), &[&id.0])?;
-            }
+            delete_rows(transaction, id)?;
             Ok(true)
+        })
+    }
+
+    /// Deletes what was stored for a brain at the moment of its removal, if it was removed.
+    ///
+    /// # Errors
+    /// When the database cannot be written.
+    pub fn delete_leftovers(&self, id: BrainId) -> Result<()> {
+        self.run(DELETE, |transaction| {
+            match transaction.query_opt("SELECT FROM brains WHERE id = $1", &[&id.0])? {
+                Some(_) => Ok(()),
+                None => delete_rows(transaction, id),
+            }
         })
     }
 
@@ -341,9 +349,10 @@ impl TeamStore {
             if row.get(9) {
                 return Ok(Some(FoundToken::Expired));
             }
-            let sql = "UPDATE tokens SET last_used = current_date
-                WHERE id = $1 AND last_used IS DISTINCT FROM current_date";
-            transaction.execute(sql, &[&token.id])?;
+            if row.get(10) {
+                transaction
+                    .execute("UPDATE tokens SET last_used = current_date WHERE id = $1", &[&token.id])?;
+            }
             Ok(Some(FoundToken::Valid(token)))
         })
     }
@@ -372,6 +381,15 @@ impl TeamStore {
         };
         Ok(rows.into_iter().map(read).collect())
     }
+}
+
+fn delete_rows(transaction: &mut Transaction, id: BrainId) -> Result<()> {
+    transaction.batch_execute(&format!("SET LOCAL ROLE nugget_server; SET LOCAL nugget.brains = '{id}'"))?;
+    for row in transaction.query(TABLES_OF_BRAINS, &[])? {
+        let table: String = row.get(0);
+        transaction.execute(&format!("DELETE FROM {table} WHERE brain = $1"), &[&id.0])?;
+    }
+    Ok(())
 }
 
 fn check_slug(slug: &str) -> Result<()> {

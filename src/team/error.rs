@@ -45,6 +45,15 @@ pub enum Error {
         "the database has no pgvector: install it, and let a superuser run `CREATE EXTENSION vector` in the database"
     )]
     NoVector(#[source] postgres::Error),
+    /// The database's pgvector is older than 0.8.
+    #[error(
+        "pgvector 0.8 or later is needed, and the database has {version}: install it, and let a superuser run \
+         `ALTER EXTENSION vector UPDATE` in the database"
+    )]
+    OldVector {
+        /// The version of the extension.
+        version: String,
+    },
     /// The tables have not been migrated to the version that this program needs.
     #[error("the database has version {found} of the tables, and this nugget needs {needed}")]
     NotMigrated {

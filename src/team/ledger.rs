@@ -123,11 +123,11 @@ impl TeamLedger {
         Self { store, brain, server, lease, held: Arc::default() }
     }
 
-    /// Stores a capture that a laptop hands over: once for each key, however often it is sent. When this returns, the
-    /// capture is on disk.
+    /// Stores a capture that a laptop hands over, and the audit's line of it: once for each key, however often it is sent.
+    /// When this returns, the capture is on disk.
     ///
     /// # Errors
-    /// When the ledger cannot be written. It may be stored nevertheless: hand it over again.
+    /// [`Error::Brain`] when the brain was removed; when the ledger cannot be written. It may be stored nevertheless: hand it over again.
     pub fn accept(&self, capture: &NewCapture<'_>) -> Result<Accepted> {
         let accept = || {
             self.store.brain(self.brain).write(|transaction| accept::accept(transaction, self.brain, capture))

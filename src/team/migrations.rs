@@ -33,6 +33,8 @@ const MIGRATIONS: &[Migration] = &[
 const LOCK: i64 = 0x6e75_6767_6574;
 
 const POSTGRES_MIN: i32 = 14;
+/// The first with `hnsw.iterative_scan`; `halfvec` is in 0.7.
+const VECTOR_MIN: (u32, u32) = (0, 8);
 
 /// The roles of the tables are of the whole PostgreSQL: the owner of another installation there is one of them, and sees
 /// what it can connect to. At each start, as a restored database has the rights of a new one. Where another role owns the
@@ -87,6 +89,7 @@ fn migrate(transaction: &mut Transaction) -> Result<Migrated> {
     transaction
         .batch_execute("CREATE EXTENSION IF NOT EXISTS vector WITH SCHEMA public")
         .map_err(no_vector)?;
+    check_server(transaction)?;
     transaction.batch_execute(CREATE)?;
     for (number, migration) in (1..).zip(MIGRATIONS).skip(version as usize) {
         transaction.batch_execute(migration.sql)?;
@@ -116,10 +119,26 @@ fn check(transaction: &mut Transaction) -> Result<()> {
     Ok(())
 }
 
+/// Checks PostgreSQL's version, and that of pgvector, if the database has it.
 fn check_server(transaction: &mut Transaction) -> Result<()> {
-    let number: String = transaction.query_one("SELECT current_setting('server_version_num')", &[])?.get(0);
+    let sql = "SELECT current_setting('server_version_num'),
+        (SELECT extversion FROM pg_extension WHERE extname = 'vector')";
+    let row = transaction.query_one(sql, &[])?;
+    let (number, vector): (String, Option<String>) = (row.get(0), row.get(1));
     let version = number.parse::<i32>().unwrap_or(0) / 10_000;
-    if version < POSTGRES_MIN { Err(Error::TooOld { version }) } else { Ok(()) }
+    if version < POSTGRES_MIN {
+        return Err(Error::TooOld { version });
+    }
+    match vector {
+        Some(version) if is_old_vector(&version) => Err(Error::OldVector { version }),
+        _ => Ok(()),
+    }
+}
+
+/// A version that cannot be read is none of those that were ever too old.
+fn is_old_vector(version: &str) -> bool {
+    let mut parts = version.split('.').map(str::parse);
+    matches!((parts.next(), parts.next()), (Some(Ok(major)), Some(Ok(minor))) if (major, minor) < VECTOR_MIN)
 }
 
 fn check_readable(version: i32, readable_from: i32) -> Result<()> {

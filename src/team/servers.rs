@@ -49,12 +49,15 @@ impl TeamStore {
         self.dispatch(|transaction| transaction.execute(sql, &[&server.0, &draining]).map(drop))
     }
 
-    /// Removes a server that has ended, so that it does not count as alive until it was not seen for long.
+    /// Removes a server that has ended, so that it does not count as alive until it was not seen for long, and gives back
+    /// the syncs that it has claimed.
     ///
     /// # Errors
     /// When the database cannot be written.
     pub fn retire_server(&self, server: ServerId) -> Result<()> {
         self.dispatch(|transaction| {
+            let sql = "UPDATE syncs SET server = NULL, lease_until = NULL WHERE server = $1";
+            transaction.execute(sql, &[&server.0])?;
             transaction.execute("DELETE FROM servers WHERE id = $1", &[&server.0]).map(drop)
         })
     }
@@ -80,7 +83,7 @@ impl TeamStore {
 
     /// Hands one brain to this server for its sync with git: the one that has waited longest since its last sync, if
     /// that is at least `every` ago. No other server gets it until [`finish_sync`](Self::finish_sync) or the end of the
-    /// lease.
+    /// lease, which [`renew_sync`](Self::renew_sync) extends.
     ///
     /// # Errors
     /// When the database cannot be written.
@@ -95,6 +98,17 @@ impl TeamStore {
         let params: crate::store::Params<'_> = &[&server.0, &every.as_secs_f64(), &lease.as_secs_f64()];
         let claimed = self.dispatch(|transaction| transaction.query_opt(sql, params))?;
         Ok(claimed.map(|row| BrainId(row.get(0))))
+    }
+
+    /// Extends the claim of a sync, if it is still this server's: it lasts for a lease from now.
+    ///
+    /// # Errors
+    /// When the database cannot be written.
+    pub fn renew_sync(&self, server: ServerId, brain: BrainId, lease: Duration) -> Result<()> {
+        let sql = "UPDATE syncs SET lease_until = clock_timestamp() + make_interval(secs => $3)
+            WHERE brain = $2 AND server = $1";
+        let params: crate::store::Params<'_> = &[&server.0, &brain.0, &lease.as_secs_f64()];
+        self.dispatch(|transaction| transaction.execute(sql, params).map(drop))
     }
 
     /// Records that this server has synced a brain now. Returns `false` if another server has taken over since.

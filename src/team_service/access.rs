@@ -78,14 +78,12 @@ impl server::Access for TeamAccess {
     }
 
     fn audit(&self, event: &AuditEvent) {
-        let action = match event.action {
-            Action::HandOver => "capture.hand_over",
-            Action::Refused => "refused",
-            // Reads are counted and not recorded.
-            Action::Ask => return,
-        };
+        // Reads are counted and not recorded; a hand-over is recorded as it is stored.
+        if event.action == Action::Ask {
+            return;
+        }
         let brain = event.brain.map(|brain| BrainId(brain.0));
-        if let Err(error) = self.store.record(&event.subject, action, brain, None) {
+        if let Err(error) = self.store.record(&event.subject, "refused", brain, None) {
             tracing::error!(error = knowledge::text::error_chain(&error), "failed to write the audit log");
         }
     }

@@ -1,21 +1,17 @@
 //! A server's clone of a brain: a scratch folder that is made when it is first needed.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use actors::{Setup, find_credentials};
 use brain::{Brain, StatePaths};
-use git::{RemoteUrl, Repository};
+use git::{Lock, RemoteUrl, Repository};
 use team::BrainRow;
 
 use crate::Settings;
 
 /// A brain with its history may be large, and the connection slow.
 const DEADLINE: Duration = Duration::from_secs(1800);
-
-/// One brain is cloned at a time.
-static CLONING: Mutex<()> = Mutex::new(());
 
 /// Why a brain cannot be cloned.
 #[derive(Debug, thiserror::Error)]
@@ -48,23 +44,23 @@ pub enum CloneError {
     },
 }
 
-/// The setup of a brain's clone, which is made if there is none.
+/// The setup of a brain's clone, which is made if there is none; that may take as long as the brain's host likes.
 pub(crate) fn open(settings: &Settings, brain: &BrainRow) -> Result<Setup, CloneError> {
     let folder = settings.folder.join(format!("{}-{}", brain.id, knowledge::name::slug(&brain.slug)));
     system::file::create_private_folder(&folder)
         .map_err(|source| CloneError::Folder { path: folder.clone(), source })?;
     let root = folder.join("brain");
-    {
+    // Written after the clone. An administrator can give a brain another address; a clone of the old one is of no use then.
+    let remote = folder.join("remote");
+    let is_cloned = || {
+        std::fs::read_to_string(&remote).is_ok_and(|cloned_from| cloned_from == brain.remote)
+            && Repository::open(&root).is_ok()
+    };
+    if !is_cloned() {
         // Captures and syncs of a brain run at once: neither must remove what the other one has just cloned.
-        let _held = CLONING.lock().unwrap_or_else(PoisonError::into_inner);
-        // An administrator can give a brain another address; a clone of the old one is of no use then.
-        let remote = folder.join("remote");
-        let cloned_from = std::fs::read_to_string(&remote).ok();
-        let is_stale = cloned_from.as_ref().is_some_and(|cloned_from| *cloned_from != brain.remote);
-        if is_stale || Repository::open(&root).is_err() {
+        let _held = Lock::acquire(&folder.join("clone.lock"))?;
+        if !is_cloned() {
             clone(&brain.remote, &root, &settings.github_api)?;
-        }
-        if is_stale || cloned_from.is_none() {
             std::fs::write(&remote, &brain.remote)
                 .map_err(|source| CloneError::Folder { path: remote.clone(), source })?;
         }

@@ -9,8 +9,9 @@ use transcript::Conversation;
 
 use crate::access::unavailable;
 
-/// The origin of a capture whose laptop does not say it.
-const ORIGIN: &str = "hook";
+/// The origins of what a laptop hands over, the usual one first. What has one of the others is treated otherwise: it is
+/// pushed again after its branch was deleted, or called an edit.
+const ORIGINS: [&str; 3] = [queue::ORIGIN_HOOK, queue::ORIGIN_COMMAND, queue::ORIGIN_SWEEP];
 
 pub(crate) struct TeamCaptures {
     pub(crate) store: TeamStore,
@@ -39,6 +40,7 @@ impl server::Captures for TeamCaptures {
             return Err(CaptureError::Unacceptable("the conversation is empty".to_owned()));
         }
         let session = SessionId::verbatim(capture.session);
+        let origin = ORIGINS.into_iter().find(|origin| capture.origin.as_deref() == Some(*origin));
         let accepted = self
             .ledger(brain.id)
             .accept(&team::NewCapture {
@@ -49,9 +51,12 @@ impl server::Captures for TeamCaptures {
                 lines: &capture.lines,
                 body: &capture.intake,
                 subject: &identity.subject,
-                origin: capture.origin.as_deref().unwrap_or(ORIGIN),
+                origin: origin.unwrap_or(ORIGINS[0]),
             })
-            .map_err(unavailable)?;
+            .map_err(|error| match error {
+                team::Error::Brain { .. } => CaptureError::UnknownBrain,
+                error => unavailable(error).into(),
+            })?;
         let id = CaptureId(accepted.id);
         let known = self.state(brain, id)?;
         let state =

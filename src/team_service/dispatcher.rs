@@ -1,15 +1,16 @@
-//! Finds brains with work, and works on them: a few at once, each on a thread of its own.
+//! Finds brains with work, and works on them in turns: a few at once, each on a thread of its own.
 
+use std::cell::OnceCell;
 use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use actors::{ServerWorker, sync};
+use actors::{ServerWorker, Setup, sync};
 use jiff::Timestamp;
 use knowledge::text::error_chain;
-use team::{BrainId, ServerId, TeamLedger, TeamStore};
+use team::{BrainId, BrainRow, ServerId, TeamLedger, TeamStore};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -22,6 +23,9 @@ use crate::{CloneError, Settings, brain_clone};
 const STOP_PATIENCE: Duration = Duration::from_secs(30);
 /// How many brains one look returns; the next look goes on behind them.
 const BRAINS_PER_LOOK: usize = 64;
+/// How long captures of a brain are worked on while another brain waits for its turn; and no longer than half a lease, as
+/// that is how long work may wait.
+const TURN_MAX: Duration = Duration::from_secs(30);
 
 /// Why work on a brain has ended.
 #[derive(Debug, thiserror::Error)]
@@ -47,6 +51,12 @@ enum Task {
     Sync(BrainId),
 }
 
+impl Task {
+    fn is_sync(&self) -> bool {
+        matches!(self, Self::Sync(_))
+    }
+}
+
 pub(crate) struct Dispatcher {
     work: Arc<Work>,
 }
@@ -58,6 +68,10 @@ struct Work {
     worker: ServerWorker,
     counters: Arc<Counters>,
     stop: AtomicBool,
+    /// Whether a brain with captures waits for its turn.
+    is_turn_due: AtomicBool,
+    /// The tasks that wait for a clone of their brain.
+    cloning: Mutex<HashSet<Task>>,
     /// The brains of which this server has compared what is published with its own index.
     compared: Mutex<HashSet<BrainId>>,
 }
@@ -70,8 +84,10 @@ impl Dispatcher {
         worker: ServerWorker,
         counters: Arc<Counters>,
     ) -> Self {
-        let (stop, compared) = (AtomicBool::new(false), Mutex::default());
-        Self { work: Arc::new(Work { store, server, settings, worker, counters, stop, compared }) }
+        let (stop, is_turn_due) = (AtomicBool::new(false), AtomicBool::new(false));
+        let (cloning, compared) = (Mutex::default(), Mutex::default());
+        let work = Work { store, server, settings, worker, counters, stop, is_turn_due, cloning, compared };
+        Self { work: Arc::new(work) }
     }
 
     /// Works until `stop` says so.
@@ -86,15 +102,18 @@ impl Dispatcher {
                     under_way.remove(&task);
                 }
             }
-            let free = self.work.settings.brains_at_once.saturating_sub(under_way.len());
             let (work, after) = (Arc::clone(&self.work), last);
-            let found = tokio::task::spawn_blocking(move || work.look(after, free)).await;
-            let found = found.unwrap_or_default();
-            for task in found {
-                if under_way.len() >= self.work.settings.brains_at_once {
-                    break;
-                }
+            let can_sync = self.work.free_places(&under_way, Task::is_sync) > 0;
+            let found = tokio::task::spawn_blocking(move || work.look(after, can_sync)).await;
+            let mut is_turn_due = false;
+            for task in found.unwrap_or_default() {
                 if let Task::Captures(brain) = task {
+                    let is_captures = |task: &Task| !task.is_sync();
+                    is_turn_due =
+                        !under_way.contains(&task) && self.work.free_places(&under_way, is_captures) == 0;
+                    if is_turn_due {
+                        break;
+                    }
                     last = brain;
                 }
                 if under_way.insert(task) {
@@ -109,6 +128,7 @@ impl Dispatcher {
                     });
                 }
             }
+            self.work.is_turn_due.store(is_turn_due, Ordering::SeqCst);
             tokio::select! {
                 () = tokio::time::sleep(self.work.settings.poll_every) => {}
                 _ = stop.changed() => {}
@@ -117,7 +137,9 @@ impl Dispatcher {
         self.work.stop.store(true, Ordering::SeqCst);
         let work = Arc::clone(&self.work);
         let _ = tokio::task::spawn_blocking(move || work.store.heartbeat(work.server, true)).await;
-        let all_ended = async { while running.join_next().await.is_some() {} };
+        // A clone is not waited for: it holds nothing that others wait for.
+        let all_ended =
+            async { while running.len() > self.work.clones() && running.join_next().await.is_some() {} };
         if tokio::time::timeout(STOP_PATIENCE, all_ended).await.is_err() {
             tracing::warn!("work is left to other servers, which take it over when its lease ends");
         } else {
@@ -128,19 +150,36 @@ impl Dispatcher {
 }
 
 impl Work {
-    /// Says that this server lives, takes back what others have left, and finds up to `free` tasks.
-    fn look(&self, after: BrainId, free: usize) -> Vec<Task> {
+    /// How many more tasks of a kind may be begun. One that waits for a clone takes no place, up to as many as there are: a
+    /// host that does not answer holds up no brain that is cloned.
+    fn free_places(&self, under_way: &HashSet<Task>, is_of_kind: impl Fn(&Task) -> bool) -> usize {
+        let count = |tasks: &HashSet<Task>| tasks.iter().filter(|task| is_of_kind(task)).count();
+        let places = self.settings.brains_at_once;
+        (places + count(&self.cloning()).min(places)).saturating_sub(count(under_way))
+    }
+
+    fn cloning(&self) -> MutexGuard<'_, HashSet<Task>> {
+        self.cloning.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn clones(&self) -> usize {
+        self.cloning().len()
+    }
+
+    /// Says that this server lives, takes back what others have left, and finds brains with captures and one to sync.
+    fn look(&self, after: BrainId, can_sync: bool) -> Vec<Task> {
         let looked = || -> Result<Vec<Task>, team::Error> {
             self.store.heartbeat(self.server, false)?;
             let taken_back = self.store.reap_expired()?;
             self.counters.takeovers.fetch_add(taken_back as u64, Ordering::Relaxed);
-            if free == 0 {
-                return Ok(Vec::new());
-            }
-            let settings = &self.settings;
-            let sync = self.store.claim_sync(self.server, settings.sync_every, 10 * settings.lease)?;
             let ready = self.store.ready_brains(after, BRAINS_PER_LOOK, Timestamp::now())?;
             let captures = ready.into_iter().map(|ready| Task::Captures(ready.brain));
+            // Last, as the claim is held from here on.
+            let Settings { sync_every, lease, .. } = self.settings;
+            let sync = match can_sync {
+                true => self.store.claim_sync(self.server, sync_every, lease)?,
+                false => None,
+            };
             Ok(sync.map(Task::Sync).into_iter().chain(captures).collect())
         };
         looked().unwrap_or_else(|error| {
@@ -165,25 +204,44 @@ impl Work {
     }
 
     fn work_on(&self, brain: BrainId) -> Result<(), WorkError> {
-        let Some(row) = self.store.brain_by_id(brain)? else { return Ok(()) };
-        let setup = brain_clone::open(&self.settings, &row)?;
+        let Some(row) = self.store.brain_by_id(brain)? else {
+            return Ok(self.store.delete_leftovers(brain)?);
+        };
+        let setup = self.open(Task::Captures(brain), &row)?;
         let ledger = TeamLedger::new(self.store.clone(), brain, self.server, self.settings.lease);
-        let renewal = Renewal::start(ledger.clone(), self.settings.lease / 3);
-        let worked = self.worker.work(&setup, ledger, &self.stop);
+        let held = ledger.clone();
+        let renewal = Renewal::start(self.settings.lease, move || held.extend_leases().map(drop));
+        // The turn begins when the worker asks first, so that none ends before anything was done.
+        let (begun, turn) = (OnceCell::new(), TURN_MAX.min(self.settings.lease / 2));
+        let is_over = || {
+            let worked = begun.get_or_init(Instant::now).elapsed();
+            self.stop.load(Ordering::SeqCst) || (self.is_turn_due.load(Ordering::SeqCst) && worked >= turn)
+        };
+        let worked = self.worker.work(&setup, ledger, &is_over);
         drop(renewal);
         Ok(worked?)
     }
 
+    fn open(&self, task: Task, brain: &BrainRow) -> Result<Setup, CloneError> {
+        self.cloning().insert(task);
+        let opened = brain_clone::open(&self.settings, brain);
+        self.cloning().remove(&task);
+        opened
+    }
+
     fn sync(&self, brain: BrainId) -> Result<(), WorkError> {
         let Some(row) = self.store.brain_by_id(brain)? else { return Ok(()) };
+        let (store, server, lease) = (self.store.clone(), self.server, self.settings.lease);
+        let renewal = Renewal::start(lease, move || store.renew_sync(server, brain, lease));
         let synced = self.sync_clone(&row);
+        drop(renewal);
         // Also after a failure: the next one is due when the next one is due.
         self.store.finish_sync(self.server, brain)?;
         synced
     }
 
-    fn sync_clone(&self, row: &team::BrainRow) -> Result<(), WorkError> {
-        let setup = brain_clone::open(&self.settings, row)?;
+    fn sync_clone(&self, row: &BrainRow) -> Result<(), WorkError> {
+        let setup = self.open(Task::Sync(row.id), row)?;
         let ledger = TeamLedger::new(self.store.clone(), row.id, self.server, self.settings.lease);
         sync::sync(&setup, &ledger, Timestamp::now())?;
         let compared = || self.compared.lock().unwrap_or_else(PoisonError::into_inner);
@@ -201,22 +259,25 @@ impl Work {
     }
 }
 
-/// Renews the claims of a ledger as long as it lives.
+/// Renews claims as long as it lives, each third of their lease.
 struct Renewal {
     ended: Arc<AtomicBool>,
     thread: Option<std::thread::JoinHandle<()>>,
 }
 
 impl Renewal {
-    fn start(ledger: TeamLedger, every: Duration) -> Self {
+    fn start<E>(lease: Duration, renew: impl Fn() -> Result<(), E> + Send + 'static) -> Self
+    where
+        E: std::error::Error + 'static,
+    {
         let ended = Arc::<AtomicBool>::default();
         let has_ended = Arc::clone(&ended);
         let thread = std::thread::spawn(move || {
             while !has_ended.load(Ordering::SeqCst) {
-                if let Err(error) = ledger.extend_leases() {
+                if let Err(error) = renew() {
                     tracing::warn!(error = error_chain(&error), "failed to renew claims");
                 }
-                std::thread::park_timeout(every);
+                std::thread::park_timeout(lease / 3);
             }
         });
         Self { ended, thread: Some(thread) }

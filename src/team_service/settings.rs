@@ -25,7 +25,7 @@ pub struct Settings {
     pub lease: Duration,
     /// How often each brain is synced with git.
     pub sync_every: Duration,
-    /// How many brains are worked on at once.
+    /// How many brains are worked on at once, and how many are synced beside them.
     pub brains_at_once: usize,
     /// How often this server looks for work.
     pub poll_every: Duration,

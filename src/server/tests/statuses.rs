@@ -43,6 +43,7 @@ async fn a_faulty_capture_gets_its_status_and_a_sentence() {
     check(set("brain", json!("beta")), 404, "unknown_brain").await;
     check(set("project", json!("conflict")), 409, "conflict").await;
     check(set("project", json!("unacceptable")), 422, "invalid_capture").await;
+    check(set("project", json!("removed")), 404, "unknown_brain").await;
     check(set("project", json!("crash")), 503, "crashed").await;
     check(set("format", json!(2)), 422, "invalid_capture").await;
     check(set("session", json!("other")), 422, "invalid_capture").await;
@@ -393,6 +394,31 @@ async fn bodies_have_a_bounded_memory() {
     let request = hand_over(&capture("s8"), |body| drop(body.insert("more".into(), "x".repeat(4096).into())));
     let response = server.send(&request.token(ALPHA)).await;
     assert_eq!((response.status, response.problem().as_str()), (503, "no_memory"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn uploads_of_one_token_leave_memory_for_others() {
+    let mut settings = settings();
+    settings.limits.body_bytes_in_flight_max = 64 << 10;
+    settings.limits.capture_bytes_max = 16 << 10;
+    let server = TestServer::with(settings).await;
+    let stalled = async |session: &str| {
+        let request = hand_over(&capture(session), |_| {}).token(ALPHA).header("Content-Length", "16384");
+        let mut stream = tokio::net::TcpStream::connect(server.address).await.unwrap();
+        stream.write_all(&request.bytes(server.address)).await.unwrap();
+        stream
+    };
+    let _first = stalled("first").await;
+    let begun = std::time::Instant::now();
+    let metrics = Request::new("GET", "/metrics").token(ADMIN);
+    while !server.send(&metrics).await.text().contains("nugget_http_body_bytes_reserved 16384\n") {
+        assert!(begun.elapsed() < Duration::from_secs(20), "the first body is not waited for");
+    }
+    for session in ["second", "third", "fourth"] {
+        let refused = read_response(&mut stalled(session).await).await.unwrap();
+        assert_eq!((refused.status, refused.problem().as_str()), (503, "no_memory"));
+    }
+    assert_eq!(server.send(&hand_over(&capture("s10"), |_| {}).token(BETA)).await.status, 201);
 }
 
 #[tokio::test(flavor = "multi_thread")]

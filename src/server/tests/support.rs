@@ -99,8 +99,10 @@ impl Memory {
 impl Access for Memory {
     fn find_token(&self, hash: &TokenHash) -> Result<Option<FoundToken>, Unavailable> {
         self.check()?;
-        if *hash == TokenHash::from_token(REVOKED) {
-            return Ok(Some(FoundToken::Revoked));
+        for (token, found) in [(REVOKED, FoundToken::Revoked), (EXPIRED, FoundToken::Expired)] {
+            if *hash == TokenHash::from_token(token) {
+                return Ok(Some(found));
+            }
         }
         Ok(self.tokens.get(&hash.0).cloned().map(FoundToken::Valid))
     }
@@ -150,6 +152,7 @@ impl Captures for Memory {
                 return Err(CaptureError::Conflict("the session is of another project".into()));
             }
             Some("unacceptable") => return Err(CaptureError::Unacceptable("the project is excluded".into())),
+            Some("removed") => return Err(CaptureError::UnknownBrain),
             Some("crash") => panic!("a bug in the database's side"),
             _ => {}
         }

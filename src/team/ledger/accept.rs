@@ -5,7 +5,7 @@ use knowledge::SessionId;
 
 use super::rows::storable;
 use crate::store::Transaction;
-use crate::{BrainId, Result};
+use crate::{BrainId, Error, Result};
 
 /// A capture after its intake on a laptop.
 #[derive(Clone, Debug)]
@@ -38,11 +38,14 @@ pub struct Accepted {
 }
 
 /// All rows of a new capture, and its number. Lines are inserted in the order of their uuids, so that two hand-overs
-/// with common lines wait for each other and never in a circle.
+/// with common lines wait for each other and never in a circle. A brain may have been removed since its token was read.
 const ACCEPT: &str = "
 WITH capture AS (
     INSERT INTO captures (brain, key, session_id, project, subject, origin, ended)
-        VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT (brain, key) DO NOTHING RETURNING id),
+        SELECT id, $2, $3, $4, $5, $6, $7 FROM brains WHERE id = $1
+        ON CONFLICT (brain, key) DO NOTHING RETURNING id),
+act AS (
+    INSERT INTO audit (subject, action, brain, object) SELECT $5, 'capture.hand_over', $1, id FROM capture),
 job AS (INSERT INTO jobs (brain, id, session_id, stage) SELECT $1, id, $3, 'extraction' FROM capture),
 result AS (INSERT INTO results (brain, capture_id, body) SELECT $1, id, $8 FROM capture),
 line AS (
@@ -74,8 +77,9 @@ pub(super) fn accept(
     )?;
     let Some(row) = inserted else {
         let sql = "SELECT id FROM captures WHERE brain = $1 AND key = $2";
-        let id = transaction.query_one(sql, &[&brain.0, &key])?.get(0);
-        return Ok(Accepted { id, is_new: false });
+        let known = transaction.query_opt(sql, &[&brain.0, &key])?;
+        let known = known.ok_or_else(|| Error::Brain { what: format!("there is no brain {brain}") })?;
+        return Ok(Accepted { id: known.get(0), is_new: false });
     };
     let (id, new_lines): (i64, i64) = (row.get(0), row.get(1));
     if new_lines == 0 && !capture.lines.is_empty() {

@@ -110,7 +110,7 @@ fn store_evidence(
             let position = next.entry(&unit.name).or_default();
             names.push(unit.name.as_str());
             positions.push(*position);
-            lines.push(line.as_str());
+            lines.push(storable(line));
             excerpts.push(storable(excerpt));
             *position += 1;
         }

@@ -68,7 +68,8 @@ pub(super) fn unfinished(transaction: &mut Transaction, brain: BrainId) -> Resul
     Ok(row.get::<_, i64>(0).cast_unsigned())
 }
 
-/// Whether any unfinished capture is due; `claimed` also counts those that a worker works on.
+/// Whether any unfinished capture is due; `claimed` also counts those that a worker works on, and those that wait for one
+/// of these: for an earlier one of their session, or for the one at a time at git and delivery.
 pub(super) fn is_due(
     transaction: &mut Transaction,
     brain: BrainId,
@@ -83,9 +84,18 @@ pub(super) fn is_due(
                    WHERE p.brain = $1 AND p.stage = j.stage AND p.until > $3 AND p.until <= $5)"
         )
     };
+    let is_free = |stage: &str| {
+        format!(
+            "(j.stage <> '{stage}' OR NOT EXISTS (SELECT FROM jobs o
+                 WHERE o.brain = $1 AND o.stage = '{stage}' AND o.claim IS NOT NULL))"
+        )
+    };
     let sql = format!(
-        "SELECT 1 WHERE EXISTS ({} AND ($2 OR {NO_EARLIER_IN_SESSION})) OR ($2 AND EXISTS ({}))",
+        "SELECT 1 WHERE EXISTS ({} AND ($2 OR ({} AND {} AND {NO_EARLIER_IN_SESSION})))
+             OR ($2 AND EXISTS ({}))",
         is_due("IS NULL"),
+        is_free("git"),
+        is_free("delivery"),
         is_due("IS NOT NULL")
     );
     let found = transaction

@@ -5,7 +5,7 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use team::{Error, FoundToken, NewToken, Scope, TokenHash};
 
-use crate::support::{TeamUnderTest, create_brain};
+use crate::support::{TeamUnderTest, accept, accept_lines, create_brain, try_accept};
 
 #[test]
 fn a_token_is_found_by_its_hash_until_it_ends() {
@@ -153,4 +153,50 @@ fn one_server_syncs_a_brain_at_a_time() {
     test.database.superuser().batch_execute("UPDATE syncs SET lease_until = now() - interval '1 s'").unwrap();
     assert_eq!(store.claim_sync(b, every, lease).unwrap(), Some(test.brain));
     assert!(!store.finish_sync(a, test.brain).unwrap());
+    // One that renews its claim keeps it, and one that ends gives it back.
+    test.database.superuser().batch_execute("UPDATE syncs SET lease_until = now() - interval '1 s'").unwrap();
+    store.renew_sync(a, test.brain, lease).unwrap();
+    store.renew_sync(b, test.brain, lease).unwrap();
+    store.renew_sync(a, two, lease).unwrap();
+    assert_eq!(store.claim_sync(a, Duration::ZERO, lease).unwrap(), None);
+    store.retire_server(b).unwrap();
+    assert_eq!(store.claim_sync(a, Duration::ZERO, lease).unwrap(), Some(test.brain));
+    assert_eq!(store.claim_sync(a, Duration::ZERO, lease).unwrap(), None, "it has both");
+}
+
+#[test]
+fn a_hand_over_is_recorded_with_its_capture_once() {
+    let Some(test) = TeamUnderTest::new() else { return };
+    let id = accept(&test.ledger, "s", 1).id;
+    assert!(!accept(&test.ledger, "s", 1).is_new);
+    let acts = test.store.audit(9).unwrap();
+    let acts: Vec<_> = acts.iter().map(|act| (&*act.subject, &*act.action, act.brain, act.object)).collect();
+    let brain = Some(test.brain);
+    assert_eq!(
+        acts,
+        [("alice", "capture.hand_over", brain, Some(id)), ("test", "brain.create", brain, None)]
+    );
+}
+
+#[test]
+fn nothing_is_kept_for_a_brain_that_was_removed() {
+    let Some(test) = TeamUnderTest::new() else { return };
+    let other = create_brain(&test.store, "other");
+    let lines = ["a".to_owned()];
+    accept_lines(&test.ledger, "s", 1, &lines);
+    assert!(test.store.delete_brain(test.brain, "root").unwrap());
+    // Its token was read before.
+    let refused = try_accept(&test.ledger, "s", 2, &lines);
+    assert!(matches!(refused, Err(Error::Brain { .. })), "{refused:?}");
+    // One that was being stored at the moment of the removal.
+    let insert = "INSERT INTO captures (brain, key, session_id, subject, origin)
+            SELECT brain, sha256(brain::text::bytea), 's', 'a', 'hook' FROM unnest(ARRAY[1, 2]) AS brain;
+        INSERT INTO jobs (brain, id, session_id, stage) SELECT brain, id, session_id, 'extraction' FROM captures";
+    assert_eq!((test.brain.0, other.0), (1, 2));
+    test.database.superuser().batch_execute(insert).unwrap();
+    for brain in [test.brain, other] {
+        test.store.delete_leftovers(brain).unwrap();
+    }
+    let ready = test.store.ready_brains(team::BrainId(0), 9, Timestamp::now()).unwrap();
+    assert_eq!(ready.iter().map(|ready| ready.brain).collect::<Vec<_>>(), [other]);
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
-use queue::{Error, Finish, Ledger as _, Stage, State};
+use queue::{Error, Finish, Ledger as _, ProposedUnit, Stage, State};
 use team::{BrainId, TAKEOVERS_MAX};
 
 use crate::support::{LEASE, TeamUnderTest, accept, accept_lines, create_brain};
@@ -140,6 +140,37 @@ fn a_brain_has_one_branch_and_one_push_at_a_time() {
         }
     }
     assert_eq!(test.ledger.tally().unwrap().nothing, 40);
+}
+
+/// A worker that finds something to claim wakes all of its actors, and looks again at once.
+#[test]
+fn what_waits_for_another_servers_branch_or_push_is_not_claimable() {
+    let Some(test) = TeamUnderTest::new() else { return };
+    let other = test.other_server(LEASE);
+    for stage in [Stage::Git, Stage::Delivery] {
+        for number in 0..2 {
+            accept(&test.ledger, &format!("{stage}{number}"), fastrand::u64(..));
+            let claim = test.ledger.claim(Stage::Extraction, now()).unwrap().unwrap();
+            test.ledger.advance(&claim, stage, b"").unwrap();
+        }
+        assert!(test.ledger.is_claimable(now()).unwrap());
+        let first = other.claim(stage, now()).unwrap().unwrap();
+        assert!(!test.ledger.is_claimable(now()).unwrap(), "{stage}");
+        assert!(test.ledger.is_due(now()).unwrap());
+        other.finish_with_transcript(&first, &nothing(), None, now()).unwrap();
+        let second = test.ledger.claim(stage, now()).unwrap().unwrap();
+        test.ledger.finish_with_transcript(&second, &nothing(), None, now()).unwrap();
+    }
+}
+
+#[test]
+fn a_line_with_a_zero_byte_in_its_name_is_stored() {
+    let Some(test) = TeamUnderTest::new() else { return };
+    accept(&test.ledger, "s", 1);
+    let claim = test.ledger.claim(Stage::Extraction, now()).unwrap().unwrap();
+    let evidence = vec![("l\0".to_owned(), "said\0".to_owned())];
+    let unit = ProposedUnit { name: "u".into(), is_new: true, evidence, ..ProposedUnit::default() };
+    assert!(test.ledger.save_result(&claim, b"r", &[unit]).unwrap().is_empty());
 }
 
 #[test]

@@ -80,6 +80,25 @@ fn tables_of_a_newer_nugget_are_refused_only_if_they_are_not_readable() {
 }
 
 #[test]
+fn a_pgvector_that_is_too_old_is_named() {
+    let Some(test) = TeamUnderTest::new() else { return };
+    let mut superuser = test.database.superuser();
+    let mut checked = |version: &str| {
+        superuser
+            .execute("UPDATE pg_extension SET extversion = $1 WHERE extname = 'vector'", &[&version])
+            .unwrap();
+        test.store.check().and_then(|()| test.store.migrate()).map_err(|error| error.to_string())
+    };
+    for version in ["0.8.0", "0.10.1", "1.0", "main"] {
+        assert!(checked(version).is_ok(), "{version}");
+    }
+    for version in ["0.6.0", "0.7.4"] {
+        let error = checked(version).unwrap_err();
+        assert!(error.contains(version) && error.contains("ALTER EXTENSION vector UPDATE"), "{error}");
+    }
+}
+
+#[test]
 fn without_pgvector_the_error_says_who_can_create_it() {
     let Some(server) = PrivateServer::start() else {
         println!("skipped: no programs of PostgreSQL");

@@ -55,7 +55,7 @@ pub(crate) struct RunArgs {
     /// Seconds between two syncs of a brain with git
     #[arg(long, value_name = "N", default_value_t = 60, value_parser = whole_number(1_u64..=86400))]
     sync: u64,
-    /// How many brains are worked on at once
+    /// How many brains are worked on at once, and how many synced beside them
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = whole_number(1_u64..=256))]
     brains: u64,
     /// Do not create or change tables: fail if they are not up to date
@@ -88,6 +88,8 @@ impl RunArgs {
         if let Some(telemetry) = telemetry {
             telemetry.shutdown();
         }
+        // Dropping it would wait for what the server has stopped waiting for: a clone, a push, a publication.
+        runtime.shutdown_background();
         served
     }
 
