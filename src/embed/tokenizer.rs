@@ -185,12 +185,20 @@ impl Tokenizer {
         Ok(encoding.get_ids().to_vec())
     }
 
-    /// Whether most of a text, as the model is to read it, is not in the vocabulary: of such texts, as in Japanese, any two
-    /// would be alike.
+    /// Whether a word, of which these are the tokens, is not in the vocabulary, or hardly more of it than its letters, as
+    /// those of most scripts but Latin: such tokens say nothing about the word.
+    pub fn has_letters_only(&self, word: &str, tokens: &[u32]) -> bool {
+        tokens.iter().any(|token| Some(*token) == self.shared.unknown)
+            || !word.is_ascii() && is_in_other_script(word) && tokens.len() * 2 > word.chars().count()
+    }
+
+    /// Whether most of a text, as the model is to read it, is not in the vocabulary, or only by its letters: of such texts,
+    /// as in Japanese or Russian, any two would be alike.
     pub(crate) fn is_mostly_unknown(&self, input: &[u32]) -> bool {
-        let special =
-            self.shared.inner.get_post_processor().map_or(0, |processor| processor.added_tokens(false));
-        let unknown = input.iter().filter(|id| Some(**id) == self.shared.unknown).count();
+        let inner = &self.shared.inner;
+        let special = inner.get_post_processor().map_or(0, |processor| processor.added_tokens(false));
+        let is_letter = |id: u32| inner.id_to_token(id).is_some_and(|token| is_in_other_script(&token));
+        let unknown = input.iter().filter(|id| Some(**id) == self.shared.unknown || is_letter(**id)).count();
         unknown * 2 > input.len().saturating_sub(special)
     }
 
@@ -223,6 +231,13 @@ impl CountTokens for Tokenizer {
         // A text that cannot be tokenized counts one token for four bytes.
         self.shared.inner.encode_fast(text, false).map_or(text.len() / 4, |encoding| encoding.len())
     }
+}
+
+/// Whether a text has letters, and none of them is Latin.
+fn is_in_other_script(text: &str) -> bool {
+    let is_latin = |c| matches!(c, '\0'..='\u{2ff}' | '\u{1e00}'..='\u{1eff}');
+    let mut letters = text.chars().filter(|c| c.is_alphabetic()).peekable();
+    letters.peek().is_some() && !letters.any(is_latin)
 }
 
 fn read(what: &'static str, path: &Path) -> Result<Vec<u8>, Error> {
