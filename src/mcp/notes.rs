@@ -113,6 +113,7 @@ pub(crate) fn query(text: String, budget_tokens: usize) -> Query {
         limit: FOUND_MAX,
         budget_tokens,
         depth: Depth::Standard,
+        is_recorded: true,
         ..Query::new(text, jiff::Timestamp::now())
     }
 }

@@ -50,6 +50,8 @@ pub struct Query {
     pub memories_searched: usize,
     /// What the order does without. For measurements.
     pub without: Vec<Signal>,
+    /// Whether it is recorded what the answer shows: only such an answer may be drawn by chance.
+    pub is_recorded: bool,
     /// What learning does with the answer; `None` for nothing.
     pub learning: Option<Learning>,
 }
@@ -106,6 +108,7 @@ impl Query {
             memories: Vec::new(),
             memories_searched: 0,
             without: Vec::new(),
+            is_recorded: false,
             learning: None,
         }
     }
