@@ -113,6 +113,11 @@ impl Query {
         }
     }
 
+    /// A question for a list of as many units, of which no text is shown but a sentence each.
+    pub fn listing(text: impl Into<String>, limit: usize, now: Timestamp) -> Self {
+        Self { limit, budget_tokens: usize::MAX, depth: Depth::Summary, ..Self::new(text, now) }
+    }
+
     /// The memory with this id, in the form of a unit.
     pub(crate) fn memory(&self, id: &UnitId) -> Option<UnitRecord> {
         self.memories.iter().find(|memory| memory.id() == *id).map(MemoryCandidate::unit)
