@@ -43,12 +43,16 @@ pub(crate) fn periods(question: &str, today: &dyn Fn() -> Date) -> Vec<Period> {
     periods
 }
 
-/// What the word before a time makes of it: "since May" is all from then on, "before 2024" all until then.
+/// What the word before a time makes of it: "since May" is all from then on, "before 2024" all until then. "The week before
+/// 3 May" is about that day.
 fn turned(period: Period, before: &[&str], today: &dyn Fn() -> Date) -> Vec<Period> {
     let mut before =
         before.iter().rev().map(|word| word.to_ascii_lowercase()).skip_while(|word| word == "the");
     let word = before.next().unwrap_or_default();
-    if !["since", "after", "before", "until"].contains(&&*word) {
+    let is_unit =
+        |word: String| matches!(word.trim_end_matches('s'), "day" | "week" | "weekend" | "month" | "year");
+    let is_near = before.next().is_some_and(|word| weekday(&word).is_some() || is_unit(word));
+    if is_near || !["since", "after", "before", "until"].contains(&&*word) {
         return vec![period];
     }
     let this = if period.each_year { period.in_year_of(today()) } else { Some(period) };
@@ -443,6 +447,10 @@ mod tests {
         for question in ["how was it before May 2026", "how was it until 2025"] {
             assert_eq!(near(question, "2024-01-01"), 1.0, "{question}");
             assert_eq!(near(question, "2026-05-02"), 0.0, "{question}");
+        }
+        for question in ["what did we do the week before May 3, 2026", "and the Sunday after 3 May 2026"] {
+            assert_eq!(near(question, "2026-05-03"), 1.0, "{question}");
+            assert_eq!(near(question, "2026-04-01"), 0.0, "{question}");
         }
     }
 
