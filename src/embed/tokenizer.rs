@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
 use ahash::AHashMap;
 use knowledge::CountTokens;
+use knowledge::text::is_latin;
 use tokenizers::models::wordpiece::WordPiece;
 use tokenizers::{
     DecoderWrapper, Model as _, NormalizerWrapper, PostProcessor, PostProcessorWrapper, PreTokenizerWrapper,
@@ -192,14 +193,17 @@ impl Tokenizer {
             || !word.is_ascii() && is_in_other_script(word) && tokens.len() * 2 > word.chars().count()
     }
 
-    /// Whether most of a text, as the model is to read it, is not in the vocabulary, or only by its letters: of such texts,
-    /// as in Japanese or Russian, any two would be alike.
+    /// Whether most of a text, as the model is to read it, is not in the vocabulary, or all of it only by its letters: of such
+    /// texts, as in Japanese or Russian, any two would be alike.
     pub(crate) fn is_mostly_unknown(&self, input: &[u32]) -> bool {
-        let inner = &self.shared.inner;
+        let Shared { inner, unknown, .. } = &*self.shared;
         let special = inner.get_post_processor().map_or(0, |processor| processor.added_tokens(false));
-        let is_letter = |id: u32| inner.id_to_token(id).is_some_and(|token| is_in_other_script(&token));
-        let unknown = input.iter().filter(|id| Some(**id) == self.shared.unknown || is_letter(**id)).count();
-        unknown * 2 > input.len().saturating_sub(special)
+        let text = input.get(1..input.len().saturating_sub(1)).unwrap_or_default();
+        let is_unknown = |id: &u32| Some(*id) == *unknown;
+        let token = |id: &u32| inner.id_to_token(*id).unwrap_or_default();
+        text.iter().filter(|id| is_unknown(id)).count() * 2 > input.len().saturating_sub(special)
+            || text.iter().any(|id| !is_unknown(id) && is_in_other_script(&token(id)))
+                && text.iter().all(|id| is_unknown(id) || !token(id).contains(is_latin))
     }
 
     /// The ids of a text's tokens as the model reads them: truncated to the limit, without special tokens.
@@ -235,9 +239,7 @@ impl CountTokens for Tokenizer {
 
 /// Whether a text has letters, and none of them is Latin.
 fn is_in_other_script(text: &str) -> bool {
-    let is_latin = |c| matches!(c, '\0'..='\u{2ff}' | '\u{1e00}'..='\u{1eff}');
-    let mut letters = text.chars().filter(|c| c.is_alphabetic()).peekable();
-    letters.peek().is_some() && !letters.any(is_latin)
+    text.contains(char::is_alphabetic) && !text.contains(is_latin)
 }
 
 fn read(what: &'static str, path: &Path) -> Result<Vec<u8>, Error> {

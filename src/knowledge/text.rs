@@ -91,6 +91,11 @@ pub fn is_unspaced(c: char) -> bool {
         | '\u{f900}'..='\u{faff}' | '\u{20000}'..='\u{3ffff}')
 }
 
+/// Whether a letter is Latin, with or without marks.
+pub fn is_latin(c: char) -> bool {
+    c.is_alphabetic() && matches!(c, '\0'..='\u{2ff}' | '\u{1e00}'..='\u{1eff}')
+}
+
 /// A text for a full-text index: each letter of a script without spaces is a word.
 pub fn with_word_breaks(text: &str) -> Cow<'_, str> {
     if text.is_ascii() || !text.contains(is_unspaced) {

@@ -202,6 +202,11 @@ impl QueryTerms {
         ids.iter().map(|id| of_piece(id).unwrap_or(STOP_WORD_WEIGHT) as f32).collect()
     }
 
+    /// Whether it has words that are compared as they are written.
+    pub(crate) fn has_other_scripts(&self) -> bool {
+        self.pieces.iter().any(|(piece, _)| !matches!(piece, Piece::Token(_)))
+    }
+
     /// How well each text matches; `beside` gives for each text the numbers of its neighbours.
     pub(crate) fn matches(
         &self,

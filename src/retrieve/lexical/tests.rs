@@ -271,6 +271,51 @@ fn a_question_in_another_script_gets_only_what_bears_on_it() {
 }
 
 #[test]
+fn a_question_in_two_scripts_finds_both_and_nothing_else() {
+    let files = [
+        (
+            "cache-en",
+            "Why the cache serves old prices",
+            "The cache is not told when a price changes, so a user sees the old price.",
+        ),
+        (
+            "pool-en",
+            "Limit of the connection pool",
+            "The pool keeps twenty connections at most; further requests wait in a queue.",
+        ),
+        (
+            "test-ru",
+            "Почему тесты медленные",
+            "Каждый тест заново создаёт базу данных; общая база ускорила их в три раза.",
+        ),
+        (
+            "deploy-ru",
+            "По пятницам не выкатываем",
+            "В выходные никто не дежурит, поэтому после обеда ничего не выкатываем.",
+        ),
+        (
+            "font-ru",
+            "Запасной шрифт",
+            "Если браузер не находит шрифт, берётся системный, и вид страницы меняется.",
+        ),
+    ];
+    let world = World::new(&files.map(|(id, title, body)| (id, unit(id, title, "", body))));
+    let found = |question: &str| {
+        let ids: Vec<String> =
+            ids(&world.answer(&world.query(question))).iter().map(|id| (*id).to_owned()).collect();
+        ids
+    };
+    assert_eq!(found("Почему cache отдаёт старые prices?"), ["cache-en"]);
+    assert_eq!(found("connection pool переполнен, что делать"), ["pool-en"]);
+    assert_eq!(found("почему медленные тесты в CI"), ["test-ru"]);
+    assert_eq!(found("why does the cache serve old prices"), ["cache-en"]);
+    for question in ["как испечь хлеб в multicooker", "when to feed кошка", "где купить билет на train"]
+    {
+        assert_eq!(found(question), [""; 0], "{question}");
+    }
+}
+
+#[test]
 fn each_letter_of_a_script_without_spaces_is_compared_with_those_beside_it() {
     assert_eq!(split_unspaced("連接池"), ["連接", "連接池", "接池"]);
     assert_eq!(split_unspaced("v2値"), ["v2", "値"]);
