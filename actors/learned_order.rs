@@ -97,12 +97,17 @@ impl LearnedOrder {
 
     /// What learning does with the next answer. Reads the archive, for a millisecond; whatever is wrong with it, the base
     /// order stays.
-    pub(crate) fn for_question(&self, model: &str, dimensions: usize) -> retrieve::Learning {
+    pub(crate) fn for_question(
+        &self,
+        model: &str,
+        dimensions: usize,
+        is_recorded: bool,
+    ) -> retrieve::Learning {
         let weights = self.weights(model, dimensions).unwrap_or_else(|error| {
             tracing::debug!(error = error_chain(&error), "the learned order cannot be read");
             None
         });
-        let exploration = self.settings.explores.then(|| Exploration {
+        let exploration = (self.settings.explores && is_recorded).then(|| Exploration {
             shown_max: self.settings.shown_max,
             temperature: self.settings.temperature,
             seed: fastrand::u64(..),

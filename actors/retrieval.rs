@@ -141,7 +141,9 @@ impl Retrieval {
         let mut query = if needs_vector { query.with_embedding(embedding) } else { query };
         if let Some(learned) = self.learned.clone() {
             let (model, dimensions) = (model.clone(), query.vector.as_ref().map_or(0, Vec::len));
-            let read = tokio::task::spawn_blocking(move || learned.for_question(&model, dimensions));
+            let is_recorded = query.is_recorded;
+            let read =
+                tokio::task::spawn_blocking(move || learned.for_question(&model, dimensions, is_recorded));
             query.learning = read.await.ok();
         }
         if let Some(by_words) = memories {

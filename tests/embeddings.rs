@@ -146,6 +146,29 @@ fn a_wrong_vector_is_refused_and_the_key_is_never_shown() {
 }
 
 #[test]
+fn an_evaluation_fails_with_the_provider_and_not_without_its_vectors() {
+    let sandbox = Sandbox::new();
+    let set = sandbox.path().join("set");
+    std::fs::create_dir(&set).unwrap();
+    for (name, text) in [
+        ("corpus.jsonl", r#"{"id": "a", "text": "Events leave through the outbox."}"#),
+        ("queries.jsonl", r#"{"id": "q", "text": "how do events leave?"}"#),
+        ("qrels.tsv", "q\ta\t1"),
+    ] {
+        std::fs::write(set.join(name), format!("{text}\n")).unwrap();
+    }
+    let api = EmbeddingsApi::start(|number, _| match number {
+        0 => Reply::Vectors,
+        _ => Reply::Error(401, "no such key", None),
+    });
+    let output =
+        provider_command(&sandbox, &api, "openai", &["eval", set.to_str().unwrap()]).output().unwrap();
+    let stderr = stderr(&output);
+    assert!(!output.status.success() && stderr.contains("OpenAI refused the key"), "{stderr}");
+    assert!(api.requests().len() > 1, "{stderr}");
+}
+
+#[test]
 fn a_missing_key_is_reported_and_the_present_index_answers() {
     let sandbox = sandbox();
     let alone = |arguments: &[&str]| {

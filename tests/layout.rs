@@ -12,7 +12,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("src/knowledge", &[]),
     ("src/notes", &["knowledge"]),
     ("src/reflect", &["knowledge"]),
-    ("src/holographic", &[]),
+    ("src/holographic", &["knowledge"]),
     ("src/system", &[]),
     ("src/failpoint", &["system"]),
     ("src/transcript", &["knowledge"]),

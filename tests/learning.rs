@@ -306,6 +306,23 @@ fn only_live_weights_of_the_model_move_units_and_nothing_else() {
 }
 
 #[test]
+fn only_what_a_session_is_shown_is_drawn_by_chance() {
+    let sandbox = machine();
+    let ask = |variables: &[(&str, &str)]| {
+        let mut command = sandbox.command();
+        command.args(["ask", "--no-llm", "--json", QUESTION]).env_remove("CLAUDE_CODE_SESSION_ID");
+        let output = command.envs(variables.iter().copied()).output().unwrap();
+        ids(&serde_json::from_slice(&output.stdout).unwrap())
+    };
+    let explore =
+        [("NUGGET_LEARN_EXPLORE", "on"), ("NUGGET_LEARN_SHOWN", "1"), ("CLAUDE_CODE_SESSION_ID", "s")];
+    let base = ask(&[]);
+    assert!(base.len() > 1, "{base:?}");
+    assert_eq!(ask(&explore[..2]), base, "asked by a person");
+    assert_eq!(ask(&explore).len(), 1);
+}
+
+#[test]
 fn exploration_shows_other_units_with_their_probabilities() {
     let sandbox = machine();
     let variables = [

@@ -57,6 +57,26 @@ impl Agent {
 }
 
 #[test]
+fn a_search_lists_as_many_notes_as_are_asked_for() {
+    let sandbox = Sandbox::with_brain();
+    let folder = sandbox.brain().join("domains/general/notes");
+    std::fs::create_dir_all(&folder).unwrap();
+    let body = "A failed webhook is tried again by the queue, each time after twice the time. ".repeat(4);
+    for number in 0..40 {
+        let unit = format!(
+            "---\nid: retry-{number}\ntype: note\ntitle: Retry of webhooks {number}\n---\n\n{body}\n"
+        );
+        std::fs::write(folder.join(format!("retry-{number}.md")), unit).unwrap();
+    }
+    std::fs::write(folder.join("other.md"), "---\nid: other\ntype: concept\ntitle: Other\n---\n\nNo note.\n")
+        .unwrap();
+    let found = sandbox.json(["note", "search", "--limit", "40", "--json", "retry of webhooks"]);
+    assert_eq!(found["notes"].as_array().unwrap().len(), 40);
+    let answer = Agent::start(&sandbox).call("search_notes", json!({ "query": "retry of webhooks" }));
+    assert!(answer.contains(" in 40 units, best first"), "{answer}");
+}
+
+#[test]
 fn a_note_is_committed_linked_and_found() {
     let sandbox = Sandbox::with_brain();
     let noted =

@@ -140,9 +140,18 @@ pub struct ShownUnit {
     pub failed: u64,
     /// Sessions that it was withheld from and not shown in.
     pub withheld: u64,
-    /// Those where it names a failure.
-    pub withheld_with_failure: u64,
-    /// Those in which that happened afterwards.
+}
+
+/// The units that name a failure, in one session.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SessionFailures {
+    /// How many it was shown.
+    pub shown: u64,
+    /// Those whose failure happened afterwards.
+    pub failed: u64,
+    /// How many were withheld from it.
+    pub withheld: u64,
+    /// Those whose failure happened afterwards.
     pub withheld_failed: u64,
 }
 
@@ -538,8 +547,7 @@ impl Archive {
                 FROM shown w JOIN citations c ON c.shown = w.id
                 WHERE w.brain = ?1 AND w.at_ms >= ?2 GROUP BY w.item, w.session)
             SELECT item, sum(NOT withheld), sum(NOT withheld AND used), sum(NOT withheld AND contradicted), sum(tokens),
-                sum(NOT withheld AND failed IS NOT NULL), sum(NOT withheld AND coalesce(failed, 0)),
-                sum(withheld), sum(withheld AND failed IS NOT NULL), sum(withheld AND coalesce(failed, 0))
+                sum(NOT withheld AND failed IS NOT NULL), sum(NOT withheld AND coalesce(failed, 0)), sum(withheld)
             FROM told GROUP BY item ORDER BY 2 DESC, item";
         let connection = self.connection()?;
         let mut statement = connection.prepare_cached(sql)?;
@@ -553,9 +561,30 @@ impl Archive {
                 with_failure: row.get(5)?,
                 failed: row.get(6)?,
                 withheld: row.get(7)?,
-                withheld_with_failure: row.get(8)?,
-                withheld_failed: row.get(9)?,
             })
+        };
+        Ok(statement.query_map(params![brain, since.as_millisecond()], read)?.collect::<Result<_, _>>()?)
+    }
+
+    /// Of each session the units that name a failure, since a time and since the first unit was withheld: before, no session
+    /// could be one of both sides.
+    ///
+    /// # Errors
+    /// When the archive cannot be read.
+    pub fn failures_by_session(&self, brain: &str, since: Timestamp) -> Result<Vec<SessionFailures>, Error> {
+        let sql = "WITH told AS (
+                SELECT w.session, min(w.is_withheld) AS withheld, max(c.has_failed) AS failed
+                FROM shown w JOIN citations c ON c.shown = w.id
+                WHERE w.brain = ?1 AND w.at_ms >= ?2
+                    AND w.at_ms >= (SELECT min(at_ms) FROM shown WHERE brain = ?1 AND is_withheld)
+                GROUP BY w.item, w.session HAVING max(c.has_failed) IS NOT NULL)
+            SELECT sum(NOT withheld), sum(NOT withheld AND failed), sum(withheld), sum(withheld AND failed)
+            FROM told GROUP BY session ORDER BY session";
+        let connection = self.connection()?;
+        let mut statement = connection.prepare_cached(sql)?;
+        let read = |row: &Row<'_>| {
+            let (shown, failed, withheld) = (row.get(0)?, row.get(1)?, row.get(2)?);
+            Ok(SessionFailures { shown, failed, withheld, withheld_failed: row.get(3)? })
         };
         Ok(statement.query_map(params![brain, since.as_millisecond()], read)?.collect::<Result<_, _>>()?)
     }

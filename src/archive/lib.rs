@@ -94,7 +94,7 @@ pub use conversation::read_conversation;
 pub use error::Error;
 pub use feedback::{
     ArchivedShown, ChangedScope, Citation, ExtractionOutcome, JudgedQuestion, Learned, Recalled,
-    SHARED_SCOPE, ShownUnit,
+    SHARED_SCOPE, SessionFailures, ShownUnit,
 };
 pub use filter::Filter;
 pub use memories::{Embedded, Memory, MemoryQuery, MemoryVectors, NewMemory, Said, UnembeddedMemory};

@@ -14,9 +14,9 @@ use transcript::Exclude;
 
 use crate::remove::{Reason, ended_before};
 use crate::{
-    Archive, Citation, ClaudeCode, Codex, Derivation, Embedded, Error, Filter, Markers, MemoryQuery,
-    MessageKind, ModelFindings, NewMemory, NewRecord, Project, RecordQuery, Role, SearchQuery, SearchResults,
-    Session, ShownMessage, SyncSettings, SyncSummary,
+    Archive, ArchivedShown, Citation, ClaudeCode, Codex, Derivation, Embedded, Error, Filter, Markers,
+    MemoryQuery, MessageKind, ModelFindings, NewMemory, NewRecord, Project, RecordQuery, Role, SearchQuery,
+    SearchResults, Session, SessionFailures, ShownMessage, SyncSettings, SyncSummary,
 };
 
 const MARKERS: Markers<'static> = Markers { before: "[", after: "]" };
@@ -2146,6 +2146,42 @@ fn questions_that_are_no_longer_learned_from_are_deleted() {
     assert_eq!((questions.len(), questions[0].body.as_slice()), (1_000, b"3".as_slice()));
     assert_eq!(home.archive.reset_learned("b", None).unwrap(), 1_000);
     assert_eq!(home.archive.reset_learned("other", None).unwrap(), 1);
+}
+
+#[test]
+fn failures_are_counted_by_session_once_something_is_withheld() {
+    let home = Home::new();
+    let show = |name: &str, second: i64, units: &[(&str, bool, Option<bool>)]| {
+        home.write(name, &[home.prompt(1, "go")]);
+        home.sync();
+        let session = home.archive.session(name).unwrap();
+        let item = |&(unit, is_withheld, _): &(&str, bool, _)| queue::Shown::unit(unit, 0, 9, is_withheld);
+        let at = Timestamp::from_second(second).unwrap();
+        let items = units.iter().map(item).collect();
+        let showing = queue::Showing::by_tool(None, None, at, items, None);
+        home.archive.add_shown("b", &[(session.clone(), showing)]).unwrap();
+        let shown = home.archive.shown_in("b", &session).unwrap();
+        let judge = |one: &ArchivedShown| Citation {
+            shown: one.row,
+            outcome: "ignored".to_owned(),
+            evidence: "[]".to_owned(),
+            has_failed: units.iter().find(|(unit, ..)| *unit == one.item).and_then(|(.., failed)| *failed),
+        };
+        let judged: Vec<Citation> = shown.iter().map(judge).collect();
+        home.archive.store_citations(&session, &judged, Timestamp::UNIX_EPOCH).unwrap();
+    };
+    show("before", 10, &[("a", false, Some(true))]);
+    let failures = || home.archive.failures_by_session("b", Timestamp::UNIX_EPOCH).unwrap();
+    assert_eq!(failures(), [], "nothing could be withheld");
+    show(
+        "s1",
+        20,
+        &[("a", true, Some(true)), ("b", false, Some(true)), ("c", false, Some(false)), ("d", true, None)],
+    );
+    show("s2", 30, &[("a", false, Some(false)), ("d", false, None)]);
+    let counts =
+        |shown, failed, withheld| SessionFailures { shown, failed, withheld, withheld_failed: withheld };
+    assert_eq!(failures(), [counts(2, 1, 1), counts(1, 0, 0)]);
 }
 
 #[test]

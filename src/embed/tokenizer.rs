@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
 use ahash::AHashMap;
 use knowledge::CountTokens;
+use knowledge::text::is_latin;
 use tokenizers::models::wordpiece::WordPiece;
 use tokenizers::{
     DecoderWrapper, Model as _, NormalizerWrapper, PostProcessor, PostProcessorWrapper, PreTokenizerWrapper,
@@ -185,13 +186,24 @@ impl Tokenizer {
         Ok(encoding.get_ids().to_vec())
     }
 
-    /// Whether most of a text, as the model is to read it, is not in the vocabulary: of such texts, as in Japanese, any two
-    /// would be alike.
+    /// Whether a word, of which these are the tokens, is not in the vocabulary, or hardly more of it than its letters, as
+    /// those of most scripts but Latin: such tokens say nothing about the word.
+    pub fn has_letters_only(&self, word: &str, tokens: &[u32]) -> bool {
+        tokens.iter().any(|token| Some(*token) == self.shared.unknown)
+            || !word.is_ascii() && is_in_other_script(word) && tokens.len() * 2 > word.chars().count()
+    }
+
+    /// Whether most of a text, as the model is to read it, is not in the vocabulary, or all of it only by its letters: of such
+    /// texts, as in Japanese or Russian, any two would be alike.
     pub(crate) fn is_mostly_unknown(&self, input: &[u32]) -> bool {
-        let special =
-            self.shared.inner.get_post_processor().map_or(0, |processor| processor.added_tokens(false));
-        let unknown = input.iter().filter(|id| Some(**id) == self.shared.unknown).count();
-        unknown * 2 > input.len().saturating_sub(special)
+        let Shared { inner, unknown, .. } = &*self.shared;
+        let special = inner.get_post_processor().map_or(0, |processor| processor.added_tokens(false));
+        let text = input.get(1..input.len().saturating_sub(1)).unwrap_or_default();
+        let is_unknown = |id: &u32| Some(*id) == *unknown;
+        let token = |id: &u32| inner.id_to_token(*id).unwrap_or_default();
+        text.iter().filter(|id| is_unknown(id)).count() * 2 > input.len().saturating_sub(special)
+            || text.iter().any(|id| !is_unknown(id) && is_in_other_script(&token(id)))
+                && text.iter().all(|id| is_unknown(id) || !token(id).contains(is_latin))
     }
 
     /// The ids of a text's tokens as the model reads them: truncated to the limit, without special tokens.
@@ -223,6 +235,11 @@ impl CountTokens for Tokenizer {
         // A text that cannot be tokenized counts one token for four bytes.
         self.shared.inner.encode_fast(text, false).map_or(text.len() / 4, |encoding| encoding.len())
     }
+}
+
+/// Whether a text has letters, and none of them is Latin.
+fn is_in_other_script(text: &str) -> bool {
+    text.contains(char::is_alphabetic) && !text.contains(is_latin)
 }
 
 fn read(what: &'static str, path: &Path) -> Result<Vec<u8>, Error> {

@@ -59,16 +59,15 @@ pub(crate) fn of_ratio(groups: &[(f64, f64)], z: f64) -> Option<Interval> {
 }
 
 /// A share of `count` in `total`, by Wilson's score interval (1927).
-pub(crate) fn of_share(count: u64, total: u64, z: f64) -> Interval {
-    let (total, z2) = (total as f64, z * z);
-    let share = count as f64 / total;
+pub(crate) fn of_share(count: f64, total: f64, z: f64) -> Interval {
+    let (share, z2) = (count / total, z * z);
     let centre = (share + z2 / (2.0 * total)) / (1.0 + z2 / total);
     let half = z / (1.0 + z2 / total) * (share * (1.0 - share) / total + z2 / (4.0 * total * total)).sqrt();
     Interval { low: (centre - half).max(0.0), estimate: share, high: (centre + half).min(1.0) }
 }
 
 /// The difference of two shares, by Newcombe's hybrid of two Wilson intervals (1998, method 10).
-pub(crate) fn of_difference(one: (u64, u64), other: (u64, u64), z: f64) -> Interval {
+pub(crate) fn of_difference(one: (f64, f64), other: (f64, f64), z: f64) -> Interval {
     let (one, other) = (of_share(one.0, one.1, z), of_share(other.0, other.1, z));
     let estimate = one.estimate - other.estimate;
     let below = (one.estimate - one.low).hypot(other.high - other.estimate);
@@ -92,10 +91,10 @@ mod tests {
     fn newcombes_own_examples_come_out() {
         // Newcombe (1998), table II, method 10.
         let cases = [
-            ((56, 70), (48, 80), 0.0524, 0.3339),
-            ((9, 10), (3, 10), 0.1705, 0.8090),
-            ((10, 10), (0, 20), 0.6791, 1.0),
-            ((0, 10), (0, 20), -0.1611, 0.2775),
+            ((56.0, 70.0), (48.0, 80.0), 0.0524, 0.3339),
+            ((9.0, 10.0), (3.0, 10.0), 0.1705, 0.8090),
+            ((10.0, 10.0), (0.0, 20.0), 0.6791, 1.0),
+            ((0.0, 10.0), (0.0, 20.0), -0.1611, 0.2775),
         ];
         for (one, other, low, high) in cases {
             let found = of_difference(one, other, Z);

@@ -16,7 +16,7 @@ pub fn is_withheld(session: &str, unit: &str, share: f64) -> bool {
     ((bits >> 11) as f64) / ((1u64 << 53) as f64) < share
 }
 
-/// Events in a number of sessions: those in which a failure happened again, for example.
+/// Events in a number of cases: failures that happened again after a session was shown a unit that names them, for example.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Count {
     /// With the event.
@@ -31,9 +31,9 @@ pub struct Count {
 pub enum Receipt {
     /// Not enough data yet: no claim.
     NotEnoughData {
-        /// Sessions that were shown it.
+        /// Sessions that were shown units, and those of them with an event.
         shown: Count,
-        /// Sessions that it was withheld from.
+        /// Sessions that units were withheld from.
         withheld: Count,
     },
     /// The share with the event among those shown, less that among those withheld.
@@ -53,15 +53,38 @@ pub const SESSIONS_MIN: u64 = 30;
 /// share of a half); this wider one does in at most 4.1 %.
 const Z_OF_CLAIM: f64 = 2.1;
 
-/// Compares both sides of a hold-out. The interval is Newcombe's for the difference of two shares (1998, method 10).
-pub fn compare(shown: Count, withheld: Count) -> Receipt {
-    let shown = Count { events: shown.events.min(shown.total), ..shown };
-    let withheld = Count { events: withheld.events.min(withheld.total), ..withheld };
-    if shown.total.min(withheld.total) < SESSIONS_MIN {
-        return Receipt::NotEnoughData { shown, withheld };
+/// Compares both sides of a hold-out, of which each has one count for each session: its units and those with the event. The
+/// interval is Newcombe's for the difference of two shares (1998, method 10), of as many sessions as theirs of different
+/// sizes are worth (Kish 1965): what happens in one session happens for all of its units.
+pub fn compare(shown: &[Count], withheld: &[Count]) -> Receipt {
+    let (shown, withheld) = (Side::new(shown), Side::new(withheld));
+    if shown.sessions.total.min(withheld.sessions.total) < SESSIONS_MIN {
+        return Receipt::NotEnoughData { shown: shown.sessions, withheld: withheld.sessions };
     }
-    let difference =
-        |z: f64| of_difference((shown.events, shown.total), (withheld.events, withheld.total), z);
+    difference_of(&shown, &withheld)
+}
+
+/// One side of a hold-out.
+struct Side {
+    sessions: Count,
+    /// The share of its units with the event, times how many sessions count; and those.
+    share: (f64, f64),
+}
+
+impl Side {
+    fn new(sessions: &[Count]) -> Self {
+        let sessions: Vec<Count> = sessions.iter().filter(|session| session.total > 0).copied().collect();
+        let sum = |of: fn(&Count) -> f64| sessions.iter().map(of).sum::<f64>();
+        let total = sum(|session| session.total as f64);
+        let share = sum(|session| session.events.min(session.total) as f64) / total;
+        let worth = total * total / sum(|session| (session.total as f64).powi(2));
+        let events = sessions.iter().filter(|session| session.events > 0).count() as u64;
+        Self { sessions: Count { events, total: sessions.len() as u64 }, share: (share * worth, worth) }
+    }
+}
+
+fn difference_of(shown: &Side, withheld: &Side) -> Receipt {
+    let difference = |z: f64| of_difference(shown.share, withheld.share, z);
     let claim = difference(Z_OF_CLAIM);
     Receipt::Difference { difference: difference(Z), is_clear: claim.low > 0.0 || claim.high < 0.0 }
 }
@@ -118,8 +141,12 @@ mod tests {
             for (others, other) in of_withheld.iter().enumerate() {
                 let shown = Count { events: events as u64, total: totals.0 };
                 let withheld = Count { events: others as u64, total: totals.1 };
-                let Receipt::Difference { difference, is_clear } = compare(shown, withheld) else {
-                    panic!("enough data");
+                let of_one =
+                    |count: Count| Side { sessions: count, share: (count.events as f64, count.total as f64) };
+                let Receipt::Difference { difference, is_clear } =
+                    difference_of(&of_one(shown), &of_one(withheld))
+                else {
+                    panic!("no difference");
                 };
                 let truth = shares.0 - shares.1;
                 let both = probability * other;
@@ -166,14 +193,14 @@ mod tests {
         for seed in 0..REPEATS {
             let mut random = fastrand::Rng::with_seed(seed);
             let effect = if seed % 2 == 0 { 0.0 } else { 0.2 };
-            let (mut shown, mut withheld) = (Count::default(), Count::default());
+            let (mut shown, mut withheld) = (Vec::new(), Vec::new());
             for session in 0..400 {
                 let is_withheld = is_withheld(&format!("{seed}-{session}"), "unit", 0.2);
                 let side = if is_withheld { &mut withheld } else { &mut shown };
-                side.total += 1;
-                side.events += u64::from(random.f64() < if is_withheld { 0.4 } else { 0.4 - effect });
+                let share = if is_withheld { 0.4 } else { 0.4 - effect };
+                side.push(Count { events: u64::from(random.f64() < share), total: 1 });
             }
-            let Receipt::Difference { difference, is_clear } = compare(shown, withheld) else {
+            let Receipt::Difference { difference, is_clear } = compare(&shown, &withheld) else {
                 panic!("enough data");
             };
             covered += u64::from(difference.low <= -effect && -effect <= difference.high);
@@ -185,13 +212,46 @@ mod tests {
     }
 
     #[test]
+    fn what_a_session_does_with_all_its_units_counts_once() {
+        const REPEATS: u64 = 1000;
+        let mut claimed = 0;
+        for seed in 0..REPEATS {
+            let mut random = fastrand::Rng::with_seed(seed);
+            let (mut shown, mut withheld) = (Vec::new(), Vec::new());
+            for session in 0..200 {
+                let has_failed = random.f64() < 0.3;
+                let units = random.u64(1..12);
+                let is_withheld =
+                    |unit: &u64| is_withheld(&format!("{seed}-{session}"), &unit.to_string(), 0.2);
+                let less = (0..units).filter(is_withheld).count() as u64;
+                for (side, total) in [(&mut shown, units - less), (&mut withheld, less)] {
+                    side.push(Count { events: if has_failed { total } else { 0 }, total });
+                }
+            }
+            let Receipt::Difference { is_clear, .. } = compare(&shown, &withheld) else {
+                panic!("enough data")
+            };
+            claimed += u64::from(is_clear);
+        }
+        println!("seeds 0 to {REPEATS}: {claimed} false alarms");
+        assert!(claimed as f64 / REPEATS as f64 <= 0.05);
+    }
+
+    #[test]
     fn little_data_gives_no_claim() {
-        let few = Count { events: 29, total: 29 };
-        let many = Count { events: 0, total: 1000 };
-        assert_eq!(compare(few, many), Receipt::NotEnoughData { shown: few, withheld: many });
-        assert!(matches!(compare(many, few), Receipt::NotEnoughData { .. }));
-        assert!(matches!(compare(many, many), Receipt::Difference { is_clear: false, .. }));
-        let nonsense = Count { events: u64::MAX, total: 40 };
-        assert!(matches!(compare(nonsense, many), Receipt::Difference { is_clear: true, .. }));
+        let failed = vec![Count { events: 1, total: 1 }; 29];
+        let many = vec![Count { events: 0, total: 1 }; 1000];
+        let sessions = |events, total| Count { events, total };
+        let expected = Receipt::NotEnoughData { shown: sessions(29, 29), withheld: sessions(0, 1000) };
+        assert_eq!(compare(&failed, &many), expected);
+        assert!(matches!(compare(&many, &failed), Receipt::NotEnoughData { .. }));
+        assert!(matches!(compare(&many, &many), Receipt::Difference { is_clear: false, .. }));
+        assert!(matches!(compare(&[], &[]), Receipt::NotEnoughData { .. }));
+        // Many units of few sessions.
+        let four = [Count { events: 10, total: 10 }, sessions(0, 10), sessions(0, 10), sessions(0, 10)];
+        let expected = Receipt::NotEnoughData { shown: sessions(1, 4), withheld: sessions(0, 1000) };
+        assert_eq!(compare(&four, &many), expected);
+        let nonsense = vec![Count { events: u64::MAX, total: 1 }; 40];
+        assert!(matches!(compare(&nonsense, &many), Receipt::Difference { is_clear: true, .. }));
     }
 }

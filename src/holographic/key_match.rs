@@ -1,7 +1,10 @@
 //! Which known key a question means.
 
-use crate::words::key_words;
 use std::cmp::Reverse;
+
+use knowledge::text::is_unspaced;
+
+use crate::words::key_words;
 
 /// How a question was matched to a known key, from the surest to the least sure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -113,12 +116,14 @@ fn substring_score(key: &ComparedKey, question: &ComparedKey) -> Option<Reverse<
     contains.then_some(Reverse(key.lower.len().abs_diff(question.lower.len())))
 }
 
-/// Whether a text holds these words: from the beginning of a word on, and if `whole`, to the end of one.
+/// Whether a text holds these words: from the beginning of a word on, and if `whole`, to the end of one. Letters of a script
+/// without spaces are words of their own.
 fn has_words(text: &str, words: &str, whole: bool) -> bool {
-    let is_part = |c: Option<char>| c.is_some_and(char::is_alphanumeric);
+    let is_part = |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() && !is_unspaced(c));
+    let (first, last) = (words.chars().next(), words.chars().next_back());
     text.match_indices(words).any(|(at, found)| {
         let (before, after) = (text[..at].chars().next_back(), text[at + found.len()..].chars().next());
-        !(is_part(before) || whole && is_part(after))
+        !(is_part(before) && is_part(first) || whole && is_part(after) && is_part(last))
     })
 }
 
@@ -185,6 +190,14 @@ mod tests {
             assert_eq!(found(&keys, question), None, "{question}");
         }
         assert_eq!(found(&keys, "which IP?"), Some((0, KeyMatch::Substring)));
+    }
+
+    #[test]
+    fn a_key_is_found_within_a_sentence_without_spaces() {
+        let keys = ["部署端口", "api キー", "deploy port"];
+        assert_eq!(found(&keys, "请问我们现在的部署端口是多少"), Some((0, KeyMatch::Substring)));
+        assert_eq!(found(&keys, "今のapi キーは何ですか"), Some((1, KeyMatch::Substring)));
+        assert_eq!(found(&["ip"], "shippingの住所"), None);
     }
 
     #[test]

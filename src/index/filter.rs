@@ -9,6 +9,8 @@ use crate::records::ChunkRow;
 #[derive(Clone, Debug, Default)]
 pub struct Filter {
     rows: Arc<HashSet<ChunkRow>>,
+    /// Of how many units they are, if that is known.
+    pub(crate) units: Option<usize>,
 }
 
 impl Filter {
@@ -30,6 +32,6 @@ impl Filter {
 
 impl FromIterator<ChunkRow> for Filter {
     fn from_iter<I: IntoIterator<Item = ChunkRow>>(rows: I) -> Self {
-        Self { rows: Arc::new(rows.into_iter().collect()) }
+        Self { rows: Arc::new(rows.into_iter().collect()), units: None }
     }
 }

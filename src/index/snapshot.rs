@@ -91,11 +91,15 @@ impl Snapshot {
     pub fn filter_of_kinds(&self, kinds: &[UnitType]) -> Result<Filter, Error> {
         let sql =
             "SELECT chunks.row FROM chunks JOIN units ON units.id = chunks.unit_id WHERE units.type = ?1";
-        let mut rows = Vec::new();
+        let count = "SELECT count(*) FROM units WHERE type = ?1";
+        let (mut rows, mut units) = (Vec::new(), 0);
         for kind in kinds {
             rows.extend(self.all(sql, [kind.as_str()], |row| Ok(ChunkRow(row.get(0)?)))?);
+            units += self.all(count, [kind.as_str()], |row| row.get::<_, usize>(0))?.iter().sum::<usize>();
         }
-        Ok(rows.into_iter().collect())
+        let mut filter: Filter = rows.into_iter().collect();
+        filter.units = Some(units);
+        Ok(filter)
     }
 
     /// Whether the restriction, if there is one, lets a chunk in.
@@ -109,9 +113,10 @@ impl Snapshot {
         self.filter.as_ref().map_or(chunks, Filter::len)
     }
 
-    /// The number of units, without regard to the filter.
+    /// The number of units; of a filter by types, the number of theirs.
     pub fn units_count(&self) -> usize {
-        self.generation.as_ref().map_or(0, |generation| generation.units)
+        let units = self.generation.as_ref().map_or(0, |generation| generation.units);
+        self.filter.as_ref().and_then(|filter| filter.units).unwrap_or(units)
     }
 
     /// Finds the chunks that contain any of the terms, best first, at most `limit`.

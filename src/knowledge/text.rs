@@ -84,11 +84,16 @@ const WORD_BREAK: char = '\u{200b}';
 
 /// Whether a letter is of a script that is written without spaces, or whose words end in particles: of Thai, Lao, Burmese,
 /// Khmer, Japanese, Chinese and Korean. A full-text index of whole words would find none of its words.
-fn is_unspaced(c: char) -> bool {
+pub fn is_unspaced(c: char) -> bool {
     matches!(c,
         '\u{e00}'..='\u{eff}' | '\u{1000}'..='\u{109f}' | '\u{1780}'..='\u{17ff}' | '\u{3040}'..='\u{30ff}'
         | '\u{31f0}'..='\u{31ff}' | '\u{3400}'..='\u{4dbf}' | '\u{4e00}'..='\u{9fff}' | '\u{ac00}'..='\u{d7af}'
         | '\u{f900}'..='\u{faff}' | '\u{20000}'..='\u{3ffff}')
+}
+
+/// Whether a letter is Latin, with or without marks.
+pub fn is_latin(c: char) -> bool {
+    c.is_alphabetic() && matches!(c, '\0'..='\u{2ff}' | '\u{1e00}'..='\u{1eff}')
 }
 
 /// A text for a full-text index: each letter of a script without spaces is a word.

@@ -125,6 +125,7 @@ impl Task {
             limit,
             budget_tokens: self.budget_tokens.unwrap_or(usual),
             depth: self.depth,
+            is_recorded: true,
             ..Query::new(self.text, now)
         }
     }

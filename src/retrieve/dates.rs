@@ -34,13 +34,38 @@ pub(crate) fn periods(question: &str, today: &dyn Fn() -> Date) -> Vec<Period> {
             .or_else(|| month_alone(&words, at, today).map(|period| (period, 1)))
             .or_else(|| relative(&words[at..], today));
         if let Some((period, length)) = found {
-            periods.push(period);
+            periods.extend(turned(period, &words[..at], today));
             at += length;
         } else {
             at += 1;
         }
     }
     periods
+}
+
+/// What the word before a time makes of it: "since May" is all from then on, "before 2024" all until then. "The week before
+/// 3 May" is about that day.
+fn turned(period: Period, before: &[&str], today: &dyn Fn() -> Date) -> Vec<Period> {
+    let mut before =
+        before.iter().rev().map(|word| word.to_ascii_lowercase()).skip_while(|word| word == "the");
+    let word = before.next().unwrap_or_default();
+    let is_unit =
+        |word: String| matches!(word.trim_end_matches('s'), "day" | "week" | "weekend" | "month" | "year");
+    let is_near = before.next().is_some_and(|word| weekday(&word).is_some() || is_unit(word));
+    if is_near || !["since", "after", "before", "until"].contains(&&*word) {
+        return vec![period];
+    }
+    let this = if period.each_year { period.in_year_of(today()) } else { Some(period) };
+    let Some(this) = this else { return Vec::new() };
+    match &*word {
+        "since" => vec![this, Period::days(this.first, today().max(this.last))],
+        "until" => vec![this, Period::days(Date::MIN, this.last)],
+        "after" => {
+            let next = this.last.tomorrow().ok().filter(|next| *next <= today());
+            next.map(|next| Period::days(next, today())).into_iter().collect()
+        }
+        _ => this.first.yesterday().map(|last| Period::days(Date::MIN, last)).into_iter().collect(),
+    }
 }
 
 /// The days that a passage names with their month and year. A month as a whole counts as its first day.
@@ -70,7 +95,8 @@ pub(crate) fn nearness(periods: &[Period], passage: &str, days: impl Iterator<It
     let of_pair = |period: &Period, day: Date| {
         let period = if period.each_year { period.in_year_of(day) } else { Some(*period) };
         let Some(Period { first, last, .. }) = period else { return 0.0 };
-        if day < first {
+        // What happened before a time is not told about as of its end.
+        if day < first || first == Date::MIN && last < day {
             return 0.0;
         }
         let late = f64::from(last.until(day).map_or(i32::MAX, |span| span.get_days())).max(0.0);
@@ -165,19 +191,22 @@ fn named(words: &[&str]) -> Option<(Named, usize)> {
 
 /// A month or a year without more: only after a word that goes with a time, since May is a verb and 2000 a number.
 fn month_alone(words: &[&str], at: usize, today: &dyn Fn() -> Date) -> Option<Period> {
-    const BEFORE: [&str; 12] =
-        ["in", "during", "since", "of", "by", "until", "early", "mid", "late", "this", "last", "from"];
+    const BEFORE: [&str; 14] = [
+        "in", "during", "since", "of", "by", "until", "early", "mid", "late", "this", "last", "from",
+        "after", "before",
+    ];
     let before = words.get(at.checked_sub(1)?)?.to_ascii_lowercase();
     if !BEFORE.contains(&before.as_str()) {
         return None;
     }
     let is_relative = before == "last" || before == "this";
-    // "This may be", "the last 2000 uploads"; with no word behind it, "this may" is a month.
-    let is_verb = before == "this" && words[at] == "may" && at + 1 < words.len();
-    if is_verb || is_relative && year(words[at]).is_some() {
+    let (is_turned, is_last) = (before == "after" || before == "before", at + 1 == words.len());
+    // "This may be", "after 2000 uploads"; with no word behind it, "this may" is a month.
+    let is_verb = (before == "this" || is_turned) && words[at] == "may" && !is_last;
+    if is_verb || (is_relative || is_turned && !is_last) && year(words[at]).is_some() {
         return None;
     }
-    let month = month(words[at]).filter(|_| words[at].len() > 2);
+    let month = month(words[at]);
     let year = if month.is_none() { Some(year(words[at])?) } else { None };
     let period = Named { year, month, day: None }.period()?;
     // "Last May" is the last one that has begun.
@@ -190,6 +219,14 @@ fn relative(words: &[&str], today: &dyn Fn() -> Date) -> Option<(Period, usize)>
     let (first, second) = (word(0), word(1));
     let before = |days: i64| today().checked_sub(days.days()).ok();
     let monday = || before(i64::from(today().weekday().to_monday_zero_offset()));
+    if first == "day" && second == "before" && word(2) == "yesterday" {
+        return before(2).map(|day| (Period::days(day, day), 3));
+    }
+    if matches!(first.as_str(), "last" | "past" | "previous")
+        && let Some(start) = count(&second).and_then(|number| days_ago(number, &word(2), today))
+    {
+        return Some((Period::days(start, today()), 3));
+    }
     let period = match (first.as_str(), second.as_str()) {
         ("today", _) => return Some((Period::days(today(), today()), 1)),
         ("yesterday", _) => return before(1).map(|day| (Period::days(day, day), 1)),
@@ -219,15 +256,13 @@ fn relative(words: &[&str], today: &dyn Fn() -> Date) -> Option<(Period, usize)>
             if word(2) != "ago" {
                 return None;
             }
-            let number = count(number)?;
-            let (date, slack) = match unit.trim_end_matches('s') {
-                "day" => (today().checked_sub(number.days()), 0),
-                "week" => (today().checked_sub(number.weeks()), 3),
-                "month" => (today().checked_sub(number.months()), 15),
-                "year" => (today().checked_sub(number.years()), 183),
-                _ => return None,
+            let date = days_ago(count(number)?, unit, today)?;
+            let slack = match unit.trim_end_matches('s') {
+                "week" => 3,
+                "month" => 15,
+                "year" => 183,
+                _ => 0,
             };
-            let date = date.ok()?;
             let days = Period::days(
                 date.checked_sub(i64::from(slack).days()).ok()?,
                 date.checked_add(i64::from(slack).days()).ok()?,
@@ -236,6 +271,18 @@ fn relative(words: &[&str], today: &dyn Fn() -> Date) -> Option<(Period, usize)>
         }
     };
     Some((period, 2))
+}
+
+/// The day that is so many days, weeks, months or years before today.
+fn days_ago(number: i64, unit: &str, today: &dyn Fn() -> Date) -> Option<Date> {
+    let span = match unit.trim_end_matches('s') {
+        "day" => number.days(),
+        "week" => number.weeks(),
+        "month" => number.months(),
+        "year" => number.years(),
+        _ => return None,
+    };
+    today().checked_sub(span).ok()
 }
 
 /// A name of a month, or its first three letters.
@@ -383,9 +430,27 @@ mod tests {
             ("what did we decide this may?", "2026-05-04"),
             ("what was released last year", "2025-02-03"),
             ("what was released in 2025", "2025-02-03"),
+            ("what broke the day before yesterday", "2026-06-15"),
+            ("what changed in the last 2 weeks", "2026-06-08"),
+            ("what changed in the past three months", "2026-04-01"),
+            ("what changed since May", "2026-06-10"),
+            ("what changed since last week", "2026-06-17"),
+            ("what changed since March 2026", "2026-06-10"),
+            ("what changed since the 8th of May", "2026-06-10"),
+            ("what changed after May 2026", "2026-06-01"),
         ] {
             assert_eq!(near(question, day), 1.0, "{question}");
             assert_eq!(near(question, "2024-01-01"), 0.0, "{question}");
+        }
+        assert!(near("what broke the day before yesterday", "2026-06-16") < 1.0);
+        assert_eq!(near("what changed after May 2026", "2026-05-31"), 0.0);
+        for question in ["how was it before May 2026", "how was it until 2025"] {
+            assert_eq!(near(question, "2024-01-01"), 1.0, "{question}");
+            assert_eq!(near(question, "2026-05-02"), 0.0, "{question}");
+        }
+        for question in ["what did we do the week before May 3, 2026", "and the Sunday after 3 May 2026"] {
+            assert_eq!(near(question, "2026-05-03"), 1.0, "{question}");
+            assert_eq!(near(question, "2026-04-01"), 0.0, "{question}");
         }
     }
 
@@ -398,6 +463,9 @@ mod tests {
             "this may not be a race",
             "why this may have failed",
             "the last 2000 uploads",
+            "it fails after 2000 uploads",
+            "what runs before may fail",
+            "the last 3 uploads",
             "error 2024 in march_loop",
             "on time",
             "a b ago",

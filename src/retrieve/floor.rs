@@ -143,22 +143,26 @@ impl Subject {
     }
 }
 
-/// The score without trust: a unit that is trusted less comes later, and is no less relevant.
-fn score(candidate: &Scored) -> f64 {
-    candidate.score / candidate.features.trust.max(f64::MIN_POSITIVE)
+/// A score without trust: a unit that is trusted less comes later, and is no less relevant.
+fn without_trust(score: f64, candidate: &Scored) -> f64 {
+    score / candidate.features.trust.max(f64::MIN_POSITIVE)
 }
 
 /// The floor of one question.
 pub(crate) struct Floor {
     pub(crate) words_only: bool,
+    /// How many passages were searched.
+    pub(crate) passages: usize,
+    /// The number of the question's words.
+    pub(crate) words: usize,
 }
 
 impl Floor {
-    /// Marks what is relevant and what is shown; `words` is the number of the question's words.
-    pub(crate) fn mark(scored: &mut [Scored], words_only: bool, chunks: usize, words: usize) -> Self {
-        let floor = Self { words_only };
-        let absolute = floor.absolute(chunks, words);
-        let evidence = |candidate: &Scored| floor.evidence(&candidate.features);
+    /// Marks what is relevant and what is shown.
+    pub(crate) fn mark(&self, scored: &mut [Scored]) {
+        let score = |candidate: &Scored| without_trust(candidate.score, candidate);
+        let absolute = self.absolute();
+        let evidence = |candidate: &Scored| self.evidence(&candidate.features);
         let best_evidence = scored.iter().map(evidence).fold(f64::MIN_POSITIVE, f64::max);
         let least = |candidate: &Scored| match candidate.features.titled || candidate.features.of_topic {
             true => f64::NEG_INFINITY,
@@ -180,19 +184,14 @@ impl Floor {
                 evidence(candidate) >= least(candidate) && (close || is_best || candidate.features.of_topic);
             candidate.part_of_best = parts;
         }
-        floor
     }
 
     /// Marks what is shown of memories, beside the units: as well as those that are shown, and never in their place.
-    pub(crate) fn mark_memories(
-        &self,
-        memories: &mut [Scored],
-        units: &[Scored],
-        passages: usize,
-        words: usize,
-    ) {
-        let absolute = self.absolute(passages, words);
+    pub(crate) fn mark_memories(&self, memories: &mut [Scored], units: &[Scored]) {
+        let absolute = self.absolute();
         let evidence = |candidate: &Scored| self.evidence(&candidate.features);
+        // What was learned changes no more than the order.
+        let score = |candidate: &Scored| without_trust(candidate.base_score, candidate);
         let shown = || units.iter().filter(|candidate| candidate.strong).chain(memories.iter());
         let best_score = shown().map(score).fold(f64::MIN_POSITIVE, f64::max);
         let best_evidence = shown().map(evidence).fold(f64::MIN_POSITIVE, f64::max);
@@ -206,15 +205,18 @@ impl Floor {
         }
     }
 
-    /// The least evidence of an answer, from this number of passages.
-    fn absolute(&self, passages: usize, words: usize) -> f64 {
-        let rise = FLOOR_RISE * (passages.max(1) as f64).ln();
+    /// The least evidence of an answer.
+    fn absolute(&self) -> f64 {
         if self.words_only {
-            FLOOR_WORDS_ONLY + rise
-        } else {
-            let few = FLOOR_FEW / passages.max(FEW_MIN) as f64;
-            FLOOR + rise - few - FLOOR_OF_WORD * words.min(FLOOR_WORDS_MAX) as f64
+            return self.absolute_by_words();
         }
+        let rise = FLOOR_RISE * (self.passages.max(1) as f64).ln();
+        let few = FLOOR_FEW / self.passages.max(FEW_MIN) as f64;
+        FLOOR + rise - few - FLOOR_OF_WORD * self.words.min(FLOOR_WORDS_MAX) as f64
+    }
+
+    fn absolute_by_words(&self) -> f64 {
+        FLOOR_WORDS_ONLY + FLOOR_RISE * (self.passages.max(1) as f64).ln()
     }
 
     /// How sure it is that a passage bears on the question. Good paraphrases have a cosine from .3, and chance matches
@@ -223,6 +225,9 @@ impl Floor {
     fn evidence(&self, features: &Features) -> f64 {
         if self.words_only {
             features.words
+        } else if features.is_unread {
+            // As far above the floor as by words alone.
+            features.words - self.absolute_by_words() + self.absolute()
         } else {
             features.cosine + features.words * (0.12 + 0.2 * features.bm25.min(1.0)) + 0.12 * features.exact
         }
@@ -230,7 +235,7 @@ impl Floor {
 
     /// Whether relations of the passage's unit are followed.
     pub(crate) fn leads_on(&self, candidate: &Scored) -> bool {
-        let is_close = if self.words_only {
+        let is_close = if self.words_only || candidate.features.is_unread {
             candidate.features.bm25 >= BM25_MIN
         } else {
             candidate.features.cosine >= MEANING_MIN

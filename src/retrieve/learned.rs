@@ -16,18 +16,20 @@ use crate::scored::Scored;
 pub const SCORE_SCALE: f64 = 4.0;
 
 /// Adds to the scores of the best units what the weights say, for each unit by its best passage. The candidates are in the
-/// order of their scores; returns whether that may have changed.
+/// order of their scores; returns whether that may have changed. Only what `is_live` says, reviewed units that are not retired,
+/// is moved.
 pub(crate) fn adjust(
     snapshot: &dyn Reader,
     scored: &mut [Scored],
     vector: Option<&[f32]>,
     learning: Option<&Learning>,
+    is_live: fn(&Scored) -> bool,
 ) -> bool {
     let (Some(vector), Some(learning)) = (vector, learning) else { return false };
     let adapted = learning.weights.as_ref().and_then(|weights| weights.adapt(vector).ok());
     let Some(adapted) = adapted else { return false };
     let mut adjustments: HashMap<UnitId, f64> = HashMap::new();
-    for candidate in scored.iter().filter(|candidate| candidate.relevant) {
+    for candidate in scored.iter().filter(|candidate| candidate.relevant && is_live(candidate)) {
         if adjustments.len() == learning.candidates_max {
             break;
         }
@@ -45,4 +47,18 @@ pub(crate) fn adjust(
         }
     }
     true
+}
+
+/// Leaves all that is not live behind the live units that are as relevant, wherever those were moved.
+pub(crate) fn keep_behind(scored: &mut [Scored], is_live: fn(&Scored) -> bool) {
+    // Of each unit's passages, in the order of their scores, the first stands for it.
+    let mut units: HashMap<&UnitId, (f64, f64)> = HashMap::new();
+    for candidate in scored.iter().filter(|candidate| candidate.relevant && is_live(candidate)) {
+        units.entry(&candidate.record.unit).or_insert((candidate.base_score, candidate.score));
+    }
+    let units: Vec<(f64, f64)> = units.into_values().collect();
+    for candidate in scored.iter_mut().filter(|candidate| !is_live(candidate)) {
+        let as_relevant = units.iter().filter(|(base, _)| *base >= candidate.base_score);
+        candidate.score = as_relevant.map(|(_, score)| *score).fold(candidate.score, f64::min);
+    }
 }

@@ -1,9 +1,13 @@
 //! How well a passage matches the words of a question: by the similarity of wordpieces, and by words that stand close
 //! together.
+//!
+//! Of most scripts but Latin the built-in vocabulary has hardly more than single letters, which any two texts share. Words
+//! of which it has no more are compared as they are written.
 
 use ahash::AHashMap;
 use embed::Tokenizer;
 use index::Reader;
+use knowledge::text;
 use rayon::prelude::*;
 
 use crate::analysis::Analysis;
@@ -27,7 +31,7 @@ const GROUPS: usize = 2;
 /// The wordpieces of a question with their weights.
 pub(crate) struct QueryTerms {
     /// The question's wordpieces, each with the rarity of its word.
-    pieces: Vec<(u32, f64)>,
+    pieces: Vec<(Piece, f64)>,
     /// Pairs of adjoining words in the question: the last piece of the one and the first of the other.
     pairs: Vec<(usize, usize)>,
     /// The rarity of the rarest word: 0 for one that every passage holds, 1 for one that a single passage or none
@@ -37,7 +41,57 @@ pub(crate) struct QueryTerms {
     pub(crate) bm25_unit: f64,
 }
 
-/// A word of the question.
+#[derive(Clone, Debug, PartialEq)]
+enum Piece {
+    /// A token of the vocabulary.
+    Token(u32),
+    /// A word in lower case of which the vocabulary has no more than the letters.
+    Word(String),
+    /// The same of a script without spaces: a letter with those beside it, in pairs.
+    Pairs(Vec<String>),
+}
+
+impl Piece {
+    fn from_word(word: &str) -> Self {
+        let letters: Vec<char> = word.to_lowercase().chars().collect();
+        if !letters.iter().copied().all(text::is_unspaced) {
+            return Self::Word(String::from_iter(letters));
+        }
+        Self::Pairs(letters.windows(letters.len().clamp(1, 2)).map(String::from_iter).collect())
+    }
+
+    /// How many wordpieces it is worth: as many as a word of another language in as many letters. Short ones are mostly
+    /// words such as "why" and "not".
+    fn size(&self) -> f64 {
+        const LETTERS_OF_TOKEN: f64 = 4.0;
+        match self {
+            Self::Token(_) => 1.0,
+            Self::Word(word) => word.chars().count() as f64 / LETTERS_OF_TOKEN,
+            // Most words are of two such letters.
+            Self::Pairs(_) => 0.5,
+        }
+    }
+
+    /// Whether a word of a passage, in lower case, holds it; never for a token.
+    fn is_in(&self, word: &str) -> bool {
+        match self {
+            Self::Token(_) => false,
+            Self::Word(this) => is_form_of(this, word),
+            Self::Pairs(pairs) => pairs.iter().any(|pair| word.contains(pair)),
+        }
+    }
+}
+
+/// Whether two words are the same or differ only in their endings (`pool`, `pools`, `pooling`).
+pub(crate) fn is_form_of(this: &str, that: &str) -> bool {
+    const STEM_CHARS_MIN: usize = 4;
+    const ENDING_CHARS_MAX: usize = 3;
+    let common = this.chars().zip(that.chars()).take_while(|(a, b)| a == b).count();
+    let longest = this.chars().count().max(that.chars().count());
+    common == longest || common >= STEM_CHARS_MIN && longest - common <= ENDING_CHARS_MAX
+}
+
+/// A word of the question; of a script without spaces a letter with those beside it.
 pub(crate) struct Term {
     pub(crate) text: String,
     /// How many passages hold it.
@@ -46,12 +100,25 @@ pub(crate) struct Term {
 
 impl Term {
     pub(crate) fn all(snapshot: &dyn Reader, analysis: &Analysis) -> Result<Vec<Self>, Error> {
-        snapshot.prefetch_frequencies(&analysis.terms)?;
-        let terms = analysis.terms.iter();
-        terms
-            .map(|text| Ok(Self { text: text.clone(), holding: snapshot.document_frequency(text)? }))
-            .collect()
+        let texts: Vec<String> = analysis.terms.iter().flat_map(|term| split_unspaced(term)).collect();
+        snapshot.prefetch_frequencies(&texts)?;
+        let term = |text: String| Ok(Self { holding: snapshot.document_frequency(&text)?, text });
+        texts.into_iter().map(term).collect()
     }
+}
+
+/// A word; of one with letters of a script without spaces each of them with those beside it, so that what a passage holds
+/// of a sentence counts by its letters.
+fn split_unspaced(word: &str) -> Vec<String> {
+    let letters: Vec<char> = word.chars().collect();
+    let runs = letters.chunk_by(|a, b| text::is_unspaced(*a) == text::is_unspaced(*b));
+    let parts = runs.flat_map(|run| {
+        let near = |at: usize| String::from_iter(&run[at.saturating_sub(1)..run.len().min(at + 2)]);
+        let is_unspaced = text::is_unspaced(run[0]);
+        let whole = (!is_unspaced).then(|| String::from_iter(run));
+        whole.into_iter().chain((0..run.len()).filter(move |_| is_unspaced).map(near))
+    });
+    parts.collect()
 }
 
 /// How well one passage matches a question.
@@ -93,16 +160,26 @@ impl QueryTerms {
     pub(crate) fn new(snapshot: &dyn Reader, terms: &[Term], tokenizer: &Tokenizer) -> Self {
         let chunks = snapshot.chunks_count() as f64;
         let rarity = |holding: f64| (1.0 + ((chunks - holding).max(0.0) + 0.5) / (holding + 0.5)).ln();
-        let mut pieces: Vec<(u32, f64)> = Vec::new();
+        let mut pieces: Vec<(Piece, f64)> = Vec::new();
         let mut pairs = Vec::new();
         let mut before: Option<usize> = None;
         let mut rarest: f64 = 0.0;
         for term in terms {
-            let rarity = rarity(term.holding as f64);
+            let tokens = tokenizer.token_ids(&term.text);
+            let is_as_written = tokenizer.has_letters_only(&term.text, &tokens);
+            // A word in no passage is as rare as one in a single one: most pairs of letters are parts of two words.
+            let holding = if is_as_written { term.holding.max(1) } else { term.holding };
+            let rarity = rarity(holding as f64);
             let first = pieces.len();
-            for &piece in tokenizer.token_ids(&term.text).iter() {
-                if pieces.len() < QUERY_PIECES_MAX && pieces.iter().all(|(other, _)| *other != piece) {
-                    pieces.push((piece, rarity));
+            let word = is_as_written.then(|| Piece::from_word(&term.text));
+            let tokens = tokens.iter().filter(|_| !is_as_written).map(|&token| Piece::Token(token));
+            for piece in word.into_iter().chain(tokens) {
+                let weight = rarity * piece.size();
+                match pieces.iter().position(|(other, _)| *other == piece) {
+                    None if pieces.len() < QUERY_PIECES_MAX => pieces.push((piece, weight)),
+                    // Each letter counts.
+                    Some(at) if matches!(piece, Piece::Pairs(_)) => pieces[at].1 += weight,
+                    _ => {}
                 }
             }
             if pieces.len() > first {
@@ -119,9 +196,15 @@ impl QueryTerms {
     /// The weight of each of these tokens of the question: the rarity of its word. A stop word has
     /// [`STOP_WORD_WEIGHT`].
     pub(crate) fn token_weights(&self, ids: &[u32]) -> Vec<f32> {
+        let is_token = |piece: &Piece, id: u32| matches!(piece, Piece::Token(token) if *token == id);
         let of_piece =
-            |id: &u32| self.pieces.iter().find(|(piece, _)| piece == id).map(|(_, rarity)| *rarity);
+            |id: &u32| self.pieces.iter().find(|(piece, _)| is_token(piece, *id)).map(|(_, rarity)| *rarity);
         ids.iter().map(|id| of_piece(id).unwrap_or(STOP_WORD_WEIGHT) as f32).collect()
+    }
+
+    /// Whether it has words that are compared as they are written.
+    pub(crate) fn has_other_scripts(&self) -> bool {
+        self.pieces.iter().any(|(piece, _)| !matches!(piece, Piece::Token(_)))
     }
 
     /// How well each text matches; `beside` gives for each text the numbers of its neighbours.
@@ -214,20 +297,37 @@ impl QueryTerms {
     /// The similarity of these words with the question.
     fn compare(&self, words: &[&str], tokenizer: &Tokenizer) -> WordSimilarity {
         let (pieces, ends) = tokenizer.token_ids_of(words);
-        let these: Vec<u32> = self.pieces.iter().map(|(piece, _)| *piece).collect();
+        let token = |(piece, _): &(Piece, f64)| match piece {
+            Piece::Token(token) => Some(*token),
+            Piece::Word(_) | Piece::Pairs(_) => None,
+        };
+        let these: Vec<u32> = self.pieces.iter().filter_map(token).collect();
         let by_row = tokenizer.cosines(&these, &pieces).unwrap_or_else(|| {
             let equal = |this: &u32, that: &u32| f32::from(u8::from(this == that));
             these.iter().flat_map(|this| pieces.iter().map(move |that| equal(this, that))).collect()
         });
-        let query_pieces = these.len();
+        let mut by_row = by_row.chunks_exact(pieces.len().max(1));
+        let lower: Vec<String> = match these.len() == self.pieces.len() {
+            true => Vec::new(),
+            false => words.iter().map(|word| word.to_lowercase()).collect(),
+        };
+        let query_pieces = self.pieces.len();
         let mut cosines = vec![0.0_f32; words.len() * query_pieces];
         let mut matched = vec![0_u64; words.len()];
-        for (row, of_row) in by_row.chunks_exact(pieces.len().max(1)).enumerate() {
-            let mut start = 0;
-            for (word, &end) in ends.iter().enumerate() {
-                let best = of_row[start..end].iter().copied().fold(0.0, f32::max);
+        for (row, (piece, _)) in self.pieces.iter().enumerate() {
+            let mut set = |word: usize, best: f32| {
                 cosines[word * query_pieces + row] = best;
                 matched[word] |= u64::from(best >= SAME_COSINE) << row;
+            };
+            if !matches!(piece, Piece::Token(_)) {
+                let held = lower.iter().enumerate().filter(|(_, word)| piece.is_in(word));
+                held.for_each(|(word, _)| set(word, 1.0));
+                continue;
+            }
+            let Some(of_row) = by_row.next() else { continue };
+            let mut start = 0;
+            for (word, &end) in ends.iter().enumerate() {
+                set(word, of_row[start..end].iter().copied().fold(0.0, f32::max));
                 start = end;
             }
         }
@@ -239,3 +339,6 @@ impl QueryTerms {
         self.pieces[one].1 + self.pieces[other].1
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -47,7 +47,8 @@ impl RankingMetrics {
                 recall_at(5),
                 recall_at(10),
                 recall_at(50),
-                if ideal > 0.0 { gains.sum::<f64>() / ideal } else { 0.0 },
+                // An empty sum is -0.
+                if ideal > 0.0 { gains.fold(0.0, |sum, gain| sum + gain) / ideal } else { 0.0 },
                 first.map_or(0.0, |rank| 1.0 / (rank + 1) as f64),
                 hit_at(1),
                 hit_at(5),
@@ -133,6 +134,7 @@ mod tests {
         assert!((ndcg - expected).abs() < 1e-12);
         assert_eq!(values(&[1, 2]), [1.0; 8]);
         assert_eq!(values(&[]), [0.0; 8]);
+        assert!(values(&[]).iter().all(|value| value.is_sign_positive()));
         let beyond: Vec<usize> = (10..20).chain([1]).collect();
         assert_eq!(values(&beyond), [0.0, 0.0, 0.5, 0.0, 0.0, 0.0, 0.0, 1.0]);
     }

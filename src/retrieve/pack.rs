@@ -14,6 +14,7 @@ use crate::draw;
 use crate::error::Error;
 use crate::expand::Path;
 use crate::floor::MEANING_MIN;
+use crate::lexical::is_form_of;
 use crate::model_rerank::Ranking;
 use crate::output_filter::OutputFilter;
 use crate::question::{BUDGET_TOKENS_MIN, Depth, Query};
@@ -371,7 +372,9 @@ fn explain_match(scored: &Scored, trace: &Trace) -> String {
     let held: Vec<&str> = shown.split(|c: char| !c.is_alphanumeric() && c != '_').collect();
     let exact = trace.analysis.exact.iter().filter(|signal| shown.contains(signal.as_str())).cloned();
     // Scripts without spaces have their words within others.
-    let is_held = |term: &String| holds(&held, term) || !term.is_ascii() && shown.contains(term.as_str());
+    let is_held = |term: &String| {
+        held.iter().any(|word| is_form_of(word, term)) || !term.is_ascii() && shown.contains(term.as_str())
+    };
     let words = trace.analysis.terms.iter().map(|term| term.to_lowercase()).filter(is_held);
     let mut named: Vec<String> = Vec::new();
     for word in exact.chain(words) {
@@ -406,15 +409,4 @@ fn explain_relation(path: &Path) -> String {
     } else {
         format!("related: {relation} `{source}`")
     }
-}
-
-/// Whether the words hold the term or a word that differs from it only in its ending (`pool`, `pools`, `pooling`).
-fn holds(words: &[&str], term: &str) -> bool {
-    const STEM_CHARS_MIN: usize = 4;
-    const ENDING_CHARS_MAX: usize = 3;
-    words.iter().any(|word| {
-        let common = word.chars().zip(term.chars()).take_while(|(a, b)| a == b).count();
-        let longest = word.chars().count().max(term.chars().count());
-        common == longest || common >= STEM_CHARS_MIN && longest - common <= ENDING_CHARS_MAX
-    })
 }

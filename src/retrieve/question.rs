@@ -50,6 +50,8 @@ pub struct Query {
     pub memories_searched: usize,
     /// What the order does without. For measurements.
     pub without: Vec<Signal>,
+    /// Whether it is recorded what the answer shows: only such an answer may be drawn by chance.
+    pub is_recorded: bool,
     /// What learning does with the answer; `None` for nothing.
     pub learning: Option<Learning>,
 }
@@ -106,8 +108,14 @@ impl Query {
             memories: Vec::new(),
             memories_searched: 0,
             without: Vec::new(),
+            is_recorded: false,
             learning: None,
         }
+    }
+
+    /// A question for a list of as many units, of which no text is shown but a sentence each.
+    pub fn listing(text: impl Into<String>, limit: usize, now: Timestamp) -> Self {
+        Self { limit, budget_tokens: usize::MAX, depth: Depth::Summary, ..Self::new(text, now) }
     }
 
     /// The memory with this id, in the form of a unit.

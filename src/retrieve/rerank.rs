@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use embed::{TokenMatcher, Tokenizer};
 use index::{ChunkRecord, ChunkRow, Reader, UnitRecord};
 use jiff::Timestamp;
+use knowledge::text::is_latin;
 use knowledge::unit::{is_hidden, is_retired, is_unreviewed};
 use knowledge::{UnitId, rank};
 use rayon::prelude::*;
@@ -101,6 +102,8 @@ const RETIRED_FACTOR: f64 = 0.5;
 const TRUST_MAX: f64 = 1.16;
 /// As little as any reviewed unit is trusted that is not retired.
 const TRUST_MIN: f64 = 0.85;
+/// How much a note is trusted that an agent has written and nobody has reviewed.
+const UNREVIEWED_TRUST: f64 = TRUST_MIN * memory::TRUST;
 
 struct Weights {
     cosine: f64,
@@ -186,7 +189,11 @@ pub(crate) fn rerank(
     });
     let (late, units, forms, are_code) = read?;
     let cosine = |row| vector.and_then(|vector| snapshot.similarity(row, vector)).unwrap_or(0.0);
-    let cosines: Vec<f64> = rows.iter().map(|row| cosine(*row)).collect();
+    let is_unread = unread(query, by_words);
+    let are_unread: Vec<bool> = texts.iter().map(&is_unread).collect();
+    let cosines = rows.iter().zip(&are_unread);
+    let cosines: Vec<f64> =
+        cosines.map(|(row, is_unread)| if *is_unread { 0.0 } else { cosine(*row) }).collect();
     let cosine_ranks = ranks(&cosines);
     let periods = if query.without.contains(&Signal::Dates) {
         Vec::new()
@@ -202,6 +209,9 @@ pub(crate) fn rerank(
             neighbour = neighbour.max(found.get(row).copied().unwrap_or(0.0));
             let cosine = places.get(row).map_or_else(|| cosine(*row), |&place| cosines[place]);
             nearer_neighbour = nearer_neighbour.max(cosine - cosines[at].max(0.0));
+        }
+        if are_unread[at] {
+            nearer_neighbour = 0.0;
         }
         let unit = units.get(&record.unit).and_then(Option::as_ref);
         if unit.is_some_and(|unit| unit.status.as_deref().is_some_and(is_hidden)) {
@@ -221,12 +231,13 @@ pub(crate) fn rerank(
             nearer_neighbour,
             neighbour,
             beside: matches[at].beside,
-            late: late[at],
+            late: if are_unread[at] { 0.0 } else { late[at] },
             dated,
             speaker,
             time,
             asks,
             learned: 0.0,
+            is_unread: are_unread[at],
             titled: unit.zip(subject.as_ref()).is_some_and(|(unit, subject)| subject.is_in_title(unit)),
             of_topic: unit.zip(subject.as_ref()).is_some_and(|(unit, subject)| subject.is_topic(unit)),
             trust,
@@ -255,25 +266,33 @@ pub(crate) fn rerank(
     if !query.without.contains(&Signal::Context) {
         raise_near_better(&mut scored);
     }
-    let floor = Floor::mark(&mut scored, words_only, snapshot.chunks_count(), analysis.terms.len());
+    let floor = Floor { words_only, passages: snapshot.chunks_count(), words: analysis.terms.len() };
+    floor.mark(&mut scored);
     pass_on_scores(&mut scored, expanded, &floor);
     sort_by_score(&mut scored);
     scored.iter_mut().for_each(|candidate| candidate.base_score = candidate.score);
-    if learned::adjust(snapshot, &mut scored, vector, query.learning.as_ref()) {
-        sort_by_score(&mut scored);
-    }
+    let is_moved = learned::adjust(snapshot, &mut scored, vector, query.learning.as_ref(), is_live);
     if !query.memories.is_empty() {
         let memories = score_memories(snapshot, query, by_words, &scored, (share, matched), tokenizer);
         scored.extend(memories);
-        sort_by_score(&mut scored);
     }
+    if is_moved {
+        learned::keep_behind(&mut scored, is_live);
+    }
+    sort_by_score(&mut scored);
     Ok(scored)
+}
+
+/// Whether it is a unit that a person has reviewed and that is not retired.
+fn is_live(candidate: &Scored) -> bool {
+    !is_memory(candidate.chunk) && candidate.features.trust > UNREVIEWED_TRUST
 }
 
 fn sort_by_score(scored: &mut [Scored]) {
     scored.sort_by(|a, b| {
         let is_memory = |candidate: &Scored| is_memory(candidate.chunk);
-        b.score.total_cmp(&a.score).then(is_memory(a).cmp(&is_memory(b))).then(a.chunk.cmp(&b.chunk))
+        let by_score = b.score.total_cmp(&a.score).then(b.base_score.total_cmp(&a.base_score));
+        by_score.then(is_memory(a).cmp(&is_memory(b))).then(a.chunk.cmp(&b.chunk))
     });
 }
 
@@ -294,6 +313,7 @@ fn score_memories(
         query.memories.iter().map(|memory| format!("{}\n{}", memory.summary, memory.dialogue)).collect();
     let beside = vec![Vec::new(); texts.len()];
     let matches = by_words.query_terms.matches(&texts, &beside, tokenizer);
+    let is_unread = unread(query, by_words);
     let is_live = |candidate: &&Scored| candidate.features.trust > RETIRED_FACTOR * TRUST_MAX;
     let trust = units.iter().filter(is_live).map(|candidate| candidate.features.trust).fold(1.0, f64::min);
     let higher = |value: f64, of: fn(&Features) -> f64| {
@@ -303,9 +323,12 @@ fn score_memories(
     for (((memory, record), text), matched_words) in
         query.memories.iter().zip(records).zip(&texts).zip(matches)
     {
+        let is_unread = is_unread(text);
+        let cosine = if is_unread { 0.0 } else { memory.cosine };
         let features = Features {
-            cosine: memory.cosine,
-            cosine_rank: rank_value(higher(memory.cosine, |features| features.cosine)),
+            cosine,
+            cosine_rank: rank_value(higher(cosine, |features| features.cosine)),
+            is_unread,
             words: matched_words.words,
             words_rank: rank_value(higher(matched_words.words, |features| features.words)),
             near: matched_words.near,
@@ -328,9 +351,20 @@ fn score_memories(
         });
     }
     let passages = snapshot.chunks_count() + query.memories_searched;
-    let floor = Floor { words_only };
-    floor.mark_memories(&mut scored, units, passages, by_words.analysis.terms.len());
+    let floor = Floor { words_only, passages, words: by_words.analysis.terms.len() };
+    floor.mark_memories(&mut scored, units);
     scored
+}
+
+/// Whether the built-in model, whose vector the question has, can read neither a text nor all of the question: it knows
+/// the letters of other scripts than Latin, by which any two texts are alike.
+fn unread<'q>(query: &'q Query, by_words: &'q WordSearch) -> impl Fn(&String) -> bool + 'q {
+    // Only this model has vectors of tokens.
+    let is_asked = !query.tokens.is_empty() && by_words.query_terms.has_other_scripts();
+    move |text| {
+        let letters = || text.chars().filter(|c| c.is_alphabetic());
+        is_asked && letters().filter(|c| is_latin(*c)).count() * 2 < letters().count()
+    }
 }
 
 /// By how much the candidates' tokens match those of the question better than the mean of all. 0 for code, where
@@ -431,7 +465,7 @@ fn trust(unit: &UnitRecord, now: Timestamp) -> f64 {
     match (retired, unreviewed) {
         (true, _) => trust * RETIRED_FACTOR,
         // Below every unit that a person has reviewed, whatever its confidence.
-        (_, true) => TRUST_MIN * memory::TRUST,
+        (_, true) => UNREVIEWED_TRUST,
         _ => trust,
     }
 }

@@ -67,6 +67,9 @@ pub struct Features {
     pub titled: bool,
     /// Whether the tags and the domain of its unit hold all that the question is about.
     pub of_topic: bool,
+    /// Whether the built-in model can read neither the passage nor all of the question, since they are in another script than
+    /// Latin: they are compared by words alone.
+    pub is_unread: bool,
     /// The factor by confidence, age, source and status; about 1.
     pub trust: f64,
     /// What learned weights add to the similarity of the unit's best passage; 0 without weights.

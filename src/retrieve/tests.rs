@@ -582,6 +582,45 @@ fn a_memory_that_says_as_much_as_a_unit_follows_it() {
     assert_eq!(ids[..2], ["sqlite-busy", "memory-3"]);
 }
 
+/// Weights that raise one text far above another for the question.
+fn learned_for(world: &World, query: &Query, raised: &str, lowered: &str) -> Learning {
+    use feedback::{Candidate, Example, Learner as _, Listwise, Outcome, Shown, Steps};
+
+    let candidate = |text| Candidate::new(&world.embedder.embed_document(text).unwrap().vector, 0.3);
+    let shown = |candidate, outcome| Shown { candidate, propensity: 1.0, outcome };
+    let shown = vec![shown(0, Outcome::Used), shown(1, Outcome::Ignored)];
+    let candidates = vec![candidate(raised), candidate(lowered)];
+    let example = Example::new(1, query.vector.as_deref().unwrap(), candidates, shown).unwrap();
+    let mut weights = feedback::Weights::zero(world.embedder.model_name(), world.embedder.dimensions());
+    let steps = Steps { rate: 0.2, passes: 30, norm_max: 1.0 };
+    Listwise { steps, ..Listwise::default() }.learn(&mut weights, &[example]);
+    Learning { weights: Some(weights.into()), candidates_max: 20, exploration: None }
+}
+
+#[test]
+fn a_learned_order_puts_nothing_unreviewed_before_what_is_as_relevant() {
+    let body = "A failed webhook is retried five times by the queue.";
+    let by_hand = "A failed webhook is retried five times by hand.";
+    let old = "A failed webhook is retried five times by the job of the night.";
+    let world = World::new(&[
+        ("new", unit("new", "Failed webhooks are retried", "", body)),
+        ("pending", unit("pending", "Failed webhooks by hand", "status: unreviewed\n", by_hand)),
+        ("old", unit("old", "Failed webhooks at night", "status: superseded\n", old)),
+    ]);
+    let mut query = world.query("how is a failed webhook retried");
+    query.memories = vec![world.memory(&query, 3, &format!("Webhooks. {body}"), body)];
+    let base = world.answer(&query);
+    assert_eq!((ids(&base)[0], base.units.len()), ("new", 4), "{:?}", ids(&base));
+    for raised in [by_hand, old, "The cat sleeps."] {
+        query.learning = Some(learned_for(&world, &query, raised, body));
+        let answer = world.answer(&query);
+        assert!(answer.units[0].score < base.units[0].score - 0.2, "{:?}", answer.units[0]);
+        assert_eq!(ids(&answer), ids(&base), "{raised}");
+    }
+    query.learning = Some(learned_for(&world, &query, body, by_hand));
+    assert_eq!(ids(&world.answer(&query)), ids(&base));
+}
+
 #[test]
 fn a_memory_of_what_no_unit_knows_is_shown_as_unreviewed() {
     let world = World::of_units();

@@ -95,9 +95,11 @@ impl AskArgs {
             stopwatch.lap("open_index");
             update_before_question(&service, &setup).await;
             stopwatch.lap("check_files");
-            let answer = service.ask(self.query(&config, question.clone()), DEADLINE).await;
-            let answer = answer.map_err(|error| settings::model_error(error, &setup.embed))?;
             // Within a session it is the model that asks.
+            let is_recorded = setup.learning.as_ref().is_some_and(|learning| learning.session.is_some());
+            let query = Query { is_recorded, ..self.query(&config, question.clone()) };
+            let answer = service.ask(query, DEADLINE).await;
+            let answer = answer.map_err(|error| settings::model_error(error, &setup.embed))?;
             service.record_shown(&answer, None).await;
             stopwatch.lap_of_two("model", "search", answer.stages.iter().map(|stage| stage.micros).sum());
             // What nobody has reviewed is printed, and sent to no model.

@@ -241,7 +241,12 @@ fn search(
 ) -> Result<(u64, Trace), CliError> {
     let started = Instant::now();
     let has_meaning = embedder.runtime() != embed::Runtime::Off;
-    let embedding = if has_meaning { embedder.embed_query(text).ok() } else { None };
+    let embedding = match embedder.embed_query(text) {
+        _ if !has_meaning => None,
+        // Such a question is searched for by its words.
+        Err(embed::Error::UnknownWords | embed::Error::Empty) => None,
+        embedding => Some(embedding.map_err(embedding_failed)?),
+    };
     let micros = u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX);
     let query = Query { without: without.to_vec(), ..Query::new(text, Timestamp::UNIX_EPOCH) };
     let query = query.with_embedding(embedding);

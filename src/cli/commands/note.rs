@@ -10,7 +10,7 @@ use knowledge::name::written_tag;
 use knowledge::unit::is_retired;
 use knowledge::wikilink::wikilinks;
 use notes::{Edit, NewNote, NoteFile, Notebook, content};
-use retrieve::{Depth, Query};
+use retrieve::Query;
 use serde_json::json;
 
 use super::completions;
@@ -476,9 +476,7 @@ impl SearchArgs {
         let setup = open(context)?;
         let query = Query {
             kinds: vec![UnitType::Note, UnitType::Fact],
-            limit: self.limit,
-            depth: Depth::Summary,
-            ..Query::new(question, Timestamp::now())
+            ..Query::listing(question, self.limit, Timestamp::now())
         };
         let answer = async_runtime::multi_thread()?.block_on(async {
             let service = Service::start(&setup, Roles::Read).await?;

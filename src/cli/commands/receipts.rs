@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ::archive::ShownUnit;
+use ::archive::{SessionFailures, ShownUnit};
 use feedback::receipts::{Count, Receipt, SESSIONS_MIN, compare};
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -27,7 +27,8 @@ their text: whether it happened in the session after the unit was told.
 
 Whether telling helps is only known from sessions that were not told. With
 receipts.holdout = 0.1 each unit is withheld from one session in ten, by chance,
-and both are compared. Until there are enough of both, it says so.
+and both are compared, session by session. Until there are enough of both, it
+says so.
 
 Examples:
   nugget receipts
@@ -51,14 +52,15 @@ impl ReceiptsArgs {
         let (config, brain, _) = context.open()?;
         let settings = learning::settings_of(&config, &brain);
         let since = Timestamp::now().checked_sub(DAY * self.days).unwrap_or(Timestamp::UNIX_EPOCH);
-        let (units, (sessions, by)) = match open_archive()? {
+        let (units, failures, (sessions, by)) = match open_archive()? {
             Some(archive) => (
                 archive.shown_units(&settings.brain, since)?,
+                archive.failures_by_session(&settings.brain, since)?,
                 archive.sessions_shown_units(&settings.brain, since)?,
             ),
-            None => (Vec::new(), (0, Vec::new())),
+            None => (Vec::new(), Vec::new(), (0, Vec::new())),
         };
-        let receipts = Receipts { units, sessions, by, holdout: settings.holdout };
+        let receipts = Receipts { units, failures, sessions, by, holdout: settings.holdout };
         if self.json {
             return output::print_json(&receipts.to_json(self.days));
         }
@@ -73,6 +75,7 @@ impl ReceiptsArgs {
 
 struct Receipts {
     units: Vec<ShownUnit>,
+    failures: Vec<SessionFailures>,
     sessions: u64,
     by: Vec<(String, u64)>,
     holdout: f64,
@@ -83,14 +86,14 @@ impl Receipts {
         self.units.iter().map(of).sum()
     }
 
-    /// Failures in sessions that were told a unit that names them, and in those that it was withheld from.
+    /// Failures in sessions that were told units that name them, and in those that such units were withheld from.
     fn compare_failures(&self) -> Receipt {
-        let shown = Count { events: self.sum(|unit| unit.failed), total: self.sum(|unit| unit.with_failure) };
-        let withheld = Count {
-            events: self.sum(|unit| unit.withheld_failed),
-            total: self.sum(|unit| unit.withheld_with_failure),
+        let side = |count: fn(&SessionFailures) -> (u64, u64)| -> Vec<Count> {
+            let counts = self.failures.iter().map(count);
+            counts.map(|(events, total)| Count { events, total }).collect()
         };
-        compare(shown, withheld)
+        let shown = side(|session| (session.failed, session.shown));
+        compare(&shown, &side(|session| (session.withheld_failed, session.withheld)))
     }
 
     fn to_json(&self, days: u32) -> Value {
@@ -176,7 +179,7 @@ impl Receipts {
         }
         match self.compare_failures() {
             Receipt::NotEnoughData { shown, withheld } => format!(
-                "whether telling helps: not enough data yet ({} told and {} withheld of {SESSIONS_MIN} each)\n",
+                "whether telling helps: not enough data yet ({} sessions told and {} withheld from, of {SESSIONS_MIN} each)\n",
                 thousands(shown.total),
                 thousands(withheld.total)
             ),

@@ -223,7 +223,7 @@ fn search_units(
     };
     let mut setup = context.setup(config, &brain)?;
     setup.reranker = None;
-    let query = Query { limit, ..Query::new(text.to_owned(), Timestamp::now()) };
+    let query = Query::listing(text, limit, Timestamp::now());
     async_runtime::multi_thread()?.block_on(async {
         let service = Service::start(&setup, Roles::Read).await?;
         update_before_question(&service, &setup).await;

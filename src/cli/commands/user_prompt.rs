@@ -11,7 +11,7 @@ use embed::Tokenizer;
 use index::{Index, UnitRecord};
 use jiff::Timestamp;
 use knowledge::UnitId;
-use knowledge::text::one_line;
+use knowledge::text::{escape_prompt_tags, one_line};
 use queue::ShownBy;
 use retrieve::{Depth, OutputFilter, Query};
 use serde_json::json;
@@ -130,7 +130,7 @@ fn matching_units(context: &Context, config: &Config, input: HookInput) -> Optio
             stale.unwrap_or_default(),
             one_line(&unit.summary, SUMMARY_CHARS_MAX)
         );
-        (line, unit.id.as_str().to_owned())
+        (escape_prompt_tags(&line), unit.id.as_str().to_owned())
     });
     let lines = Lines::fitting(budget.saturating_sub(tokens_max(head)), lines);
     let (lines, shown) = lines.withhold(config, &input.session_id);

@@ -43,7 +43,7 @@ impl Stage {
         let micros = |name: &str| {
             trace.stages.iter().filter(|stage| stage.name == name).map(|stage| stage.micros).sum::<u64>()
         };
-        let lexical = micros("analyse") + micros("bm25");
+        let lexical = micros("analyse") + micros("rarity") + micros("bm25");
         let semantic = vector_micros + micros("embedding");
         match self {
             Self::Bm25 => lexical,
@@ -110,4 +110,29 @@ pub(super) fn mean_metric(sets: &[&SetResults], stage: Stage, metric: usize) -> 
 pub(super) fn final_over_fusion(sets: &[&SetResults]) -> (f64, [f64; 2]) {
     let values = |stage| sets.iter().map(|set| set.values(stage, NDCG_AT_10)).collect::<Vec<_>>();
     metrics::relative_gain(&values(Stage::Fusion), &values(Stage::Final))
+}
+
+#[cfg(test)]
+mod tests {
+    use retrieve::StageReport;
+
+    use super::*;
+
+    #[test]
+    fn a_stage_takes_the_time_of_all_that_it_needs() {
+        let names = ["analyse", "rarity", "bm25", "embedding", "fuse", "expand", "rerank"];
+        let stage = |(at, name)| StageReport { name, items: 0, micros: 1_u64 << at };
+        let trace = Trace {
+            analysis: retrieve::Analysis::default(),
+            embedding: Vec::new(),
+            bm25: Vec::new(),
+            fused: Vec::new(),
+            expanded: Vec::new(),
+            reranked: Vec::new(),
+            stages: names.into_iter().enumerate().map(stage).collect(),
+            words_only: false,
+        };
+        let micros = Stage::ALL.map(|stage| stage.micros(&trace, 1000));
+        assert_eq!(micros, [0b111, 1008, 1031, 1063, 1127]);
+    }
 }
