@@ -139,7 +139,7 @@ fn a_copy_is_merged_into_the_unit_that_sessions_use() {
     let after = after(&files, &findings);
     assert_eq!(after.len(), 2);
     let kept = text_of(&after, "one");
-    assert!(kept.contains("tags:\n- go\n- pools\nmine: 1 # kept\n"), "{kept}");
+    assert!(kept.contains("tags: [go, pools]\nmine: 1 # kept\n"), "{kept}");
     assert!(
         kept.contains("related:\n- id: three\n  relation: uses\n") && kept.ends_with(&format!("{BODY}\n")),
         "{kept}"
