@@ -117,8 +117,11 @@ fn a_new_note_names_its_twins_and_the_links_that_lead_nowhere() {
     };
     assert_eq!(add("Port", "See [[Port]] and `[[code]]`."), "");
     assert_eq!(add("port", "Another."), "note: a note of this title exists: port\n");
-    let said = add("Uses", "[[Port]], [[port|the first]], [[Somewhere]] and [[folder/port#a]].");
-    assert_eq!(said, "note: [[Port]] may be any of port-2, port\nnote: [[Somewhere]] leads to no note yet\n");
+    let said =
+        add("Uses", "[[Port]], [[port|the first]], [[Somewhere]], [[notes/port#a]] and [[folder/port]].");
+    let [somewhere, folder] =
+        ["Somewhere", "folder/port"].map(|target| format!("note: [[{target}]] leads to no note yet\n"));
+    assert_eq!(said, format!("note: [[Port]] may be any of port-2, port\n{somewhere}{folder}"));
 }
 
 #[test]
@@ -729,6 +732,46 @@ fn an_agents_edit_leaves_the_rest_of_a_note_as_it_was() {
     assert!(told.starts_with("noted as tags, without a part of it: "), "{told}");
     let told = agent.call("create_note", json!({ "title": "Plain", "content": "a\r\nb " }));
     assert!(told.starts_with("noted as plain\n"), "{told}");
+}
+
+#[test]
+fn an_edit_of_a_part_changes_no_other_byte() {
+    let sandbox = Sandbox::with_brain();
+    let text = "Intro \u{5e9}\u{5dc}\u{200f} world, soft\u{ad}hyphen, \u{1f3f4}\u{e0067}\u{e0062}\u{e007f} \u{845b}\u{e0100}.\n\n\
+                # Sub\n\nChange me.  \nHard break above. [[Other Note]]\r\nwindows\n\n\n\nEnd";
+    let folder = sandbox.brain().join("domains/general/notes");
+    std::fs::create_dir_all(&folder).unwrap();
+    let front = "---\ntype: note\nversion: 1.10\n---\n";
+    let files = [
+        ("plain", format!("{front}{text}")),
+        ("spaces", format!("{front}#  Two  spaces ##\n{text}\n\n")),
+        ("dos", format!("{}{}", front.replace('\n', "\r\n"), text)),
+    ];
+    for (name, file) in &files {
+        std::fs::write(folder.join(format!("{name}.md")), file).unwrap();
+    }
+    std::fs::write(folder.join("other.md"), "---\ntype: note\ntitle: Other Note\n---\n\nx\n").unwrap();
+    sandbox.git(&["add", "--all"]);
+    sandbox.git(&["-c", "core.autocrlf=false", "commit", "--quiet", "-m", "Notes"]);
+    let mut agent = Agent::start(&sandbox);
+    let branch = actors::notes::agents_branch();
+    for (name, file) in &files {
+        let edit =
+            json!({ "note": name, "old_text": "Change me.", "new_text": "Changed, see [[Other Note]]." });
+        assert_eq!(agent.call("edit_note", edit).lines().next(), Some(format!("edited {name}").as_str()));
+        let path = format!("{branch}:domains/general/notes/{name}.md");
+        let changed = sandbox.git(&["show", &path]);
+        let at = changed.find("last_modified").unwrap();
+        let end = at + changed[at..].find('\n').unwrap() + 1;
+        let changed = format!("{}{}", &changed[..at], &changed[end..]);
+        assert_eq!(changed, file.replace("Change me.", "Changed, see [[other|Other Note]]."), "{name}");
+    }
+    // A person keeps such letters, and the heading as it is.
+    sandbox.ok(["note", "edit", "spaces", "--content", &text.replace("Change me", "Changed")]);
+    let edited = std::fs::read_to_string(folder.join("spaces.md")).unwrap();
+    let expected = text.replace("Change me", "Changed").replace("\r\n", "\n");
+    let expected = expected.replace("[[Other Note]]", "[[other|Other Note]]");
+    assert!(edited.ends_with(&format!("---\n#  Two  spaces ##\n{expected}\n\n")), "{edited:?}");
 }
 
 #[test]
