@@ -307,19 +307,17 @@ impl NoteStore {
     fn read(&self, repository: &Repository, commit: CommitId) -> Result<Notebook, git::Error> {
         let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
         let keep = |notebook: &mut Notebook, path: &str, content: Option<Vec<u8>>| {
-            if is_unit(path) {
-                match content.map(String::from_utf8) {
-                    Some(Ok(text)) => notebook.refresh(path, Some(text)),
-                    // Too large, or no text.
-                    _ => notebook.reserve(path),
-                }
+            match content.map(String::from_utf8) {
+                Some(Ok(text)) => notebook.refresh(path, Some(text)),
+                // Too large, or no text.
+                _ => notebook.reserve(path),
             }
         };
         let mut notebook;
         match read.take() {
             None => {
                 notebook = Notebook::default();
-                repository.read_under(commit, UNITS_FOLDER, |path, content| {
+                repository.read_under(commit, "", is_unit, |path, content| {
                     keep(&mut notebook, &path, content);
                 })?;
             }
@@ -327,11 +325,11 @@ impl NoteStore {
                 notebook = present;
                 let changed = match known == commit {
                     true => Vec::new(),
-                    false => repository.paths_between(known, commit, UNITS_FOLDER)?,
+                    false => repository.paths_between(known, commit, "")?,
                 };
-                for path in &changed {
+                for path in changed.iter().filter(|path| is_unit(path)) {
                     match repository.read_at(commit, path) {
-                        Ok(None) if is_unit(path) => notebook.refresh(path, None),
+                        Ok(None) => notebook.refresh(path, None),
                         Ok(content) => keep(&mut notebook, path, content),
                         Err(git::Error::TooLarge { .. }) => keep(&mut notebook, path, None),
                         Err(error) => return Err(error),
@@ -476,8 +474,9 @@ fn refuse_rejected(queue: &Queue, files: &[NewFile]) -> Result<(), NoteError> {
     Ok(())
 }
 
+/// Whether a file may be a unit; in the units' folder also one that has a name that is reserved, so that it is kept.
 fn is_unit(path: &str) -> bool {
-    path.ends_with(".md")
+    path.ends_with(".md") && (path.starts_with("domains/") || brain::is_unit_path(path))
 }
 
 /// Adds a branch to the queue, which delivers it if the brain has a remote.

@@ -309,6 +309,72 @@ fn a_fact_is_remembered_recalled_and_forgotten() {
     }
 }
 
+/// A brain in a folder of notes.
+fn adopted() -> Sandbox {
+    let sandbox = Sandbox::with_brain();
+    for (path, text) in [
+        ("roadmap.md", "# Roadmap\n\nThe plan for zebra crossings in spring.\n"),
+        ("Daily/1.md", "# Standup\n\nWe talked about giraffes, see [[Plan]].\n"),
+        ("Projects/Plan.md", "# Plan B\n\nXylophones.\n"),
+    ] {
+        let path = sandbox.brain().join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    }
+    sandbox.git(&["add", "--all"]);
+    sandbox.git(&["commit", "--quiet", "-m", "Notes"]);
+    sandbox
+}
+
+#[test]
+fn a_new_note_hides_no_note_of_the_folder_that_became_a_brain() {
+    let sandbox = adopted();
+    let noted = sandbox.run(["note", "add", "Roadmap", "--content", "A note about rockets."]);
+    assert_eq!(String::from_utf8_lossy(&noted.stdout), "noted: Roadmap (roadmap-2)\n");
+    assert_eq!(String::from_utf8_lossy(&noted.stderr), "note: a note of this title exists: roadmap\n");
+    let mut agent = Agent::start(&sandbox);
+    let noted = agent.call("create_note", json!({ "title": "Roadmap", "content": "Written by an agent." }));
+    assert!(noted.starts_with("noted as roadmap-3"), "{noted}");
+    assert!(sandbox.ok(["show", "roadmap"]).contains("zebra crossings"));
+    assert!(agent.call("search_notes", json!({ "query": "zebra crossings" })).contains("roadmap ·"));
+    assert!(!sandbox.ok(["list"]).contains("skipped"));
+}
+
+#[test]
+fn a_note_of_the_folder_that_became_a_brain_is_read_and_linked_and_not_changed() {
+    let sandbox = adopted();
+    let tree = |path: &str| sandbox.git(&["show", &format!("HEAD:{path}")]);
+    let daily = tree("Daily/1.md");
+    let add = |title: &str, content: &str| {
+        let output = sandbox.run(["note", "add", title, "--content", content]);
+        assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+    };
+    let text = "See [[Daily/1]], [[Projects/Plan]] and [[Standup]].";
+    add("Mine", text);
+    assert!(sandbox.ok(["note", "show", "Daily/1"]).contains("We talked about giraffes"));
+    assert_eq!(sandbox.json(["note", "show", "standup", "--json"])["id"], "Daily/1");
+    assert!(sandbox.ok(["note", "list"]).contains("Daily/1"));
+    for arguments in [
+        &["note", "link", "mine", "Daily/1"][..],
+        &["note", "edit", "Daily/1", "--content", "x"],
+        &["note", "rm", "Daily/1"],
+        &["note", "archive", "Daily/1"],
+    ] {
+        let refused = fails(&sandbox, 2, arguments);
+        assert!(refused.contains("Daily/1 is outside of domains/, where no note is changed"), "{refused}");
+        assert!(refused.contains("`nugget edit Daily/1`"), "{refused}");
+    }
+    let mut agent = Agent::start(&sandbox);
+    let edit = json!({ "note": "Daily/1", "old_text": "giraffes", "new_text": "zebras" });
+    assert!(agent.error("edit_note", edit).starts_with("Daily/1 is outside of domains/"));
+    // A note of the same name takes no link that leads to the folder, and none is removed with it.
+    add("Plan", "Another plan.");
+    assert_eq!(sandbox.ok(["note", "rm", "plan"]), "removed: plan\n");
+    let linked = text.replace("[[Standup]]", "[[Daily/1|Standup]]");
+    assert_eq!(sandbox.json(["note", "show", "mine", "--json"])["content"], linked);
+    assert_eq!(tree("Daily/1.md"), daily);
+}
+
 #[test]
 fn an_agents_note_waits_for_review_and_is_found_marked_at_once() {
     let sandbox = Sandbox::with_brain();
