@@ -376,6 +376,75 @@ fn a_note_of_the_folder_that_became_a_brain_is_read_and_linked_and_not_changed()
 }
 
 #[test]
+fn one_conflict_keeps_no_other_note_on_an_old_state() {
+    let sandbox = Sandbox::with_brain();
+    for (title, content) in [("Alpha", "First line."), ("Beta", "Of a person.")] {
+        sandbox.ok(["note", "add", title, "--content", content]);
+    }
+    sandbox.ok(["remember", "host", "h0"]);
+    let mut agent = Agent::start(&sandbox);
+    let edit = |note: &str, old: &str, new: &str| json!({ "note": note, "old_text": old, "new_text": new });
+    agent.call("edit_note", edit("alpha", "First", "1st"));
+    agent.call("edit_note", edit("beta", "Of a person", "Of a person and an agent"));
+    agent.call("create_note", json!({ "title": "Gamma", "content": "Of an agent." }));
+    agent.call("remember", json!({ "key": "pager", "value": "p1" }));
+    // The same line as the agent.
+    sandbox.ok(["note", "edit", "alpha", "--content", "Text of a person."]);
+    sandbox.ok(["note", "add", "Delta", "--content", "About giraffes."]);
+    sandbox.ok(["remember", "port", "99"]);
+    sandbox.ok(["remember", "host", "h1"]);
+    let branch = format!("{}-2", actors::notes::agents_branch());
+    for (tool, arguments) in [
+        ("remember", json!({ "key": "host", "value": "h0" })),
+        ("remember", json!({ "key": "port", "value": "100" })),
+        ("edit_note", edit("delta", "giraffes", "zebras")),
+        ("edit_note", edit("alpha", "Text of a person", "Text of both")),
+        // What waits beside the conflict is changed, too.
+        ("edit_note", edit("gamma", "Of an agent", "Of a later agent")),
+        ("edit_note", edit("beta", "an agent", "a later agent")),
+        ("remember", json!({ "key": "pager", "value": "p2" })),
+    ] {
+        let told = agent.call(tool, arguments);
+        assert!(told.contains(&format!("review on branch {branch}.")), "{told}");
+    }
+    let told = agent.call("remember", json!({ "key": "pager", "value": "p2" }));
+    assert_eq!(told, "remembered as pager: it was so already\n");
+    agent.call("create_note", json!({ "title": "Delta", "content": "Another one." }));
+    assert!(agent.call("recall", json!({ "key": "pager" })).ends_with("> p2\n"));
+    let waiting = sandbox.json(["review", "--json"]);
+    let waiting: Vec<_> = waiting["items"].as_array().unwrap().iter().collect();
+    let on = |branch: &str| {
+        let mut titles: Vec<_> = waiting
+            .iter()
+            .filter(|item| item["branch"] == branch)
+            .map(|item| item["title"].as_str().unwrap())
+            .collect();
+        titles.sort_unstable();
+        titles
+    };
+    assert_eq!(on(&actors::notes::agents_branch()), ["Alpha"]);
+    assert_eq!(on(&branch), ["Alpha", "Beta", "Delta", "Delta", "Gamma", "host", "pager", "port"]);
+    let refused = fails(&sandbox, 1, &["review", "merge", "--all"]);
+    assert!(refused.contains("1 unit was not merged"), "{refused}");
+    for (key, value) in [("host", "h0\n"), ("port", "100\n"), ("pager", "p2\n")] {
+        assert_eq!(sandbox.ok(["recall", key]), value);
+    }
+    let content = |note: &str| sandbox.json(["note", "show", note, "--json"])["content"].clone();
+    assert_eq!(
+        ["alpha", "beta", "gamma", "delta", "delta-2"].map(content),
+        [
+            "Text of both.",
+            "Of a person and a later agent.",
+            "Of a later agent.",
+            "About zebras.",
+            "Another one."
+        ]
+    );
+    sandbox.ok(["review", "reject", "--all"]);
+    assert_eq!(sandbox.git(&["branch", "--list", "nugget/*"]), "");
+}
+
+#[test]
 fn an_agents_note_waits_for_review_and_is_found_marked_at_once() {
     let sandbox = Sandbox::with_brain();
     let mut agent = Agent::start(&sandbox);
@@ -627,6 +696,10 @@ fn what_an_agent_writes_is_bounded_redacted_and_quarantined() {
     agent.call("create_note", json!({ "title": "Three", "content": "x" }));
     let limit = agent.error("create_note", json!({ "title": "Four", "content": "x" }));
     assert!(limit.starts_with("agents have written 3 times in the last hour"), "{limit}");
+    sandbox.ok(["review", "reject", "--all"]);
+    sandbox.variables.push(("NUGGET_NOTES_AGENT_WRITES_PER_HOUR".into(), "0".into()));
+    let none = Agent::start(&sandbox).error("create_note", json!({ "title": "Five", "content": "x" }));
+    assert!(none.starts_with("agents have written 0 times in the last hour"), "{none}");
 }
 
 #[test]
