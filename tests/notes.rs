@@ -309,6 +309,30 @@ fn a_fact_is_remembered_recalled_and_forgotten() {
     }
 }
 
+#[test]
+fn a_fact_is_recalled_wherever_its_file_is() {
+    let sandbox = Sandbox::with_brain();
+    let recalled = |key: &str| String::from_utf8(sandbox.run(["recall", key]).stdout).unwrap();
+    sandbox.ok(["remember", "staging host", "stage-2"]);
+    std::fs::create_dir_all(sandbox.brain().join("domains/general/notes")).unwrap();
+    sandbox.git(&["mv", "domains/general/facts/staging-host.md", "domains/general/notes/host.md"]);
+    sandbox.git(&["commit", "-qm", "As a note"]);
+    std::fs::write(sandbox.brain().join("relay.md"), "---\ntype: fact\ntitle: smtp relay\n---\n\nmx-1\n")
+        .unwrap();
+    for is_indexed in [false, true] {
+        let found = ["staging host", "smtp relay"].map(recalled);
+        assert_eq!(found, ["stage-2\n", "mx-1\n"], "indexed: {is_indexed}");
+        sandbox.ok(["index"]);
+    }
+    let mut agent = Agent::start(&sandbox);
+    assert!(agent.call("recall", json!({ "key": "smtp relay" })).ends_with("> mx-1\n"));
+    sandbox.ok(["remember", "staging host", "stage-3"]);
+    std::fs::write(sandbox.brain().join("relay.md"), "---\ntype: note\ntitle: smtp relay\n---\n\nmx-1\n")
+        .unwrap();
+    assert!(agent.call("recall", json!({ "key": "staging host" })).ends_with("> stage-3\n"));
+    assert!(agent.call("recall", json!({ "key": "smtp relay" })).starts_with("nothing is remembered"));
+}
+
 /// A brain in a folder of notes.
 fn adopted() -> Sandbox {
     let sandbox = Sandbox::with_brain();
