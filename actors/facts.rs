@@ -102,7 +102,8 @@ impl ReadFacts {
             let unit = Document::parse(text).and_then(|document| document.unit(&file.path));
             units.extend(unit.ok().map(|unit| (file.path.clone(), unit)));
         }
-        let (units, _) = split_owners(units, |(path, unit)| (unit.id.as_str(), path));
+        let is_pending = |path: &str| view.is_pending(path);
+        let (units, _) = split_owners(units, |(path, unit)| (unit.id.as_str(), path), is_pending);
         let layout = FactLayout::default();
         let facts_max = layout.facts_max.max(units.len());
         let (mut facts, mut store) = (Vec::new(), FactStore::with_layout(FactLayout { facts_max, ..layout }));

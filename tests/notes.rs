@@ -727,6 +727,29 @@ fn what_an_agent_writes_is_bounded_redacted_and_quarantined() {
 }
 
 #[test]
+fn a_pending_note_hides_no_unit_of_a_person_with_its_id() {
+    let sandbox = Sandbox::with_brain();
+    let mut agent = Agent::start(&sandbox);
+    agent.call("create_note", json!({ "title": "Pager", "content": "Of an agent, about giraffes." }));
+    agent.call("remember", json!({ "key": "port", "value": "1" }));
+    sandbox.ok(["index"]);
+    let folder = sandbox.brain().join("domains/general/notes");
+    std::fs::create_dir_all(&folder).unwrap();
+    for (name, text) in [
+        ("z.md", "---\nid: pager\ntype: note\n---\n\n# Pager\n\nOf a person, about zebras.\n"),
+        ("y.md", "---\nid: port\ntype: fact\ntitle: Port\n---\n\n2\n"),
+    ] {
+        std::fs::write(folder.join(name), text).unwrap();
+    }
+    for is_indexed in [false, true] {
+        assert_eq!(sandbox.ok(["recall", "port"]), "2\n", "indexed: {is_indexed}");
+        let answer = sandbox.ok(["ask", "--no-llm", "pager zebras giraffes"]);
+        assert!(answer.contains("zebras") && !answer.contains("giraffes."), "{answer}");
+        sandbox.ok(["index"]);
+    }
+}
+
+#[test]
 fn a_search_of_notes_that_names_a_file_finds_notes_only() {
     let sandbox = Sandbox::with_brain();
     let folder = sandbox.brain().join("domains/coding/constraints");
