@@ -953,7 +953,8 @@ fn an_edit_of_a_part_changes_no_other_byte() {
         assert_eq!(changed, file.replace("Change me.", "Changed, see [[other|Other Note]]."), "{name}");
     }
     // A person keeps such letters, and the heading as it is.
-    sandbox.ok(["note", "edit", "spaces", "--content", &text.replace("Change me", "Changed")]);
+    let typed = format!("# Two  spaces\n\n{}", text.replace("Change me", "Changed"));
+    sandbox.ok(["note", "edit", "spaces", "--content", &typed]);
     let edited = std::fs::read_to_string(folder.join("spaces.md")).unwrap();
     let expected = text.replace("Change me", "Changed").replace("\r\n", "\n");
     let expected = expected.replace("[[Other Note]]", "[[other|Other Note]]");

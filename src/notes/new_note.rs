@@ -85,7 +85,10 @@ impl NewNote {
             front.push(("scope", serde_yaml::to_value(&self.scope).unwrap_or_default()));
         }
         front.extend([("created", stamp(now)), ("last_modified", stamp(now))]);
-        let content = checked_content(&title, true, content, "")?;
+        let content = checked_content(content, "")?;
+        // The heading is there already.
+        let below = content.strip_prefix(&format!("# {title}\n")).map(str::trim);
+        let content = below.filter(|below| !below.is_empty()).unwrap_or(&content);
         let document = Document::compose(&front, &format!("\n# {title}\n\n{content}\n"));
         Ok((format!("domains/{domain}/{}/{id}.md", self.kind.folder()), document))
     }
@@ -102,21 +105,13 @@ pub(crate) fn checked_title(title: &str) -> Result<String, Error> {
     }
 }
 
-/// The content of a note as it is written. `before` is the content that it had. A heading of the title is not a part of it,
-/// if the file has one.
-pub(crate) fn checked_content(
-    title: &str,
-    has_heading: bool,
-    content: &str,
-    before: &str,
-) -> Result<String, Error> {
+/// The content of a note as it is written. `before` is the content that it had.
+pub(crate) fn checked_content(content: &str, before: &str) -> Result<String, Error> {
     let content = text::strip_hidden_to_store(content, before);
     if let Some(line) = text::conflict_line(&content) {
         return Err(Error::ConflictMark { line });
     }
     let content = content.trim();
-    let below = content.strip_prefix(&format!("# {title}\n")).filter(|_| has_heading);
-    let content = below.unwrap_or(content).trim();
     if content.is_empty() {
         return Err(Error::Empty { what: "content" });
     }

@@ -332,7 +332,8 @@ impl Notebook {
             if new.trim() != old {
                 let place = content_place(document.body(), old_title);
                 let has_heading = heading(document.body()).is_some_and(|heading| heading.end <= place.start);
-                let new = new_note::checked_content(&title, has_heading, &new, &old)?;
+                let new = if has_heading { &new[content_place(&new, &title)] } else { &new };
+                let new = new_note::checked_content(new, &old)?;
                 let space = if place.is_empty() { "\n\n" } else { "" };
                 document.replace_in_body(place, &format!("{space}{new}"));
             }
@@ -467,7 +468,7 @@ impl Notebook {
             document.body()[content_place(document.body(), &file.unit.title)].replace("\r\n", "\n")
         };
         let (old, changed) = (content(&file.document), content(&document));
-        let shown = new_note::checked_content(&file.unit.title, false, &changed, &old)?;
+        let shown = new_note::checked_content(&changed, &old)?;
         // What becomes hidden only together with what stands around it.
         if shown != changed && text::strip_hidden_to_store(&old, &old) == old {
             document.replace_in_body(content_place(document.body(), &file.unit.title), &shown);
