@@ -178,4 +178,12 @@ impl Files for BrainView {
             }
         }
     }
+
+    fn is_pending(&self, path: &str) -> bool {
+        let is_served = || match &self.overlay {
+            Some(overlay) if overlay.has(path) => !overlay.removes(path),
+            _ => self.brain.read(path).is_ok(),
+        };
+        self.pending.iter().any(|pending| pending.has(path)) && !is_served()
+    }
 }

@@ -1,17 +1,23 @@
 //! Recalls facts by their keys, from what is reviewed and from what agents on this machine have written.
 
+use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use brain::{BrainFile, Files as _};
 use holographic::{FactLayout, FactStore};
+use index::Catalog;
 use knowledge::name::split_owners;
 use knowledge::unit::{is_retired, is_unreviewed};
 use knowledge::{Document, UnitId, UnitType};
 use transcript::redact::redact;
 
 use crate::brain_view::BrainView;
+use crate::failure::error_chain;
 use crate::notes::NoteError;
 use crate::setup::Setup;
+
+/// How many files that the index does not have yet are read to find facts outside of the folders for facts.
+const UNINDEXED_MAX: usize = 1_000;
 
 /// A fact that is recalled.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,7 +35,8 @@ pub struct Fact {
 /// The facts of a brain, recalled by their keys. Read again when one of their files has changed.
 #[derive(Default)]
 pub struct Facts {
-    read: Mutex<Option<Arc<ReadFacts>>>,
+    /// The brain's files when they were read, and what was read.
+    read: Mutex<Option<(Vec<BrainFile>, Arc<ReadFacts>)>>,
 }
 
 struct ReadFacts {
@@ -46,19 +53,44 @@ impl Facts {
     pub fn recall(&self, setup: &Setup, question: &str) -> Result<Option<Fact>, NoteError> {
         let (branch, queue) = (setup.default_branch.as_deref(), setup.places.queue());
         let view = BrainView::with_pending_notes(&setup.brain, branch, &queue);
-        let mut files = view.files()?;
-        let folder = format!("/{}/", UnitType::Fact.folder());
-        files.retain(|file| file.path.contains(&folder));
+        let all = view.files()?;
         let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
-        let facts = match read.clone().filter(|read| read.files == files) {
-            Some(present) => present,
-            None => Arc::clone(read.insert(Arc::new(ReadFacts::read(&view, files)))),
+        let facts = match read.take() {
+            Some((known, facts)) if known == all => facts,
+            known => {
+                let files = fact_files(setup, &view, &all);
+                let known = known.map(|(_, facts)| facts).filter(|facts| facts.files == files);
+                known.unwrap_or_else(|| Arc::new(ReadFacts::read(&view, files)))
+            }
         };
+        *read = Some((all, Arc::clone(&facts)));
         drop(read);
         let recalled = facts.store.recall(question);
         let is_it = |fact: &&Fact| recalled.as_ref().is_some_and(|recalled| fact.key == recalled.key);
         Ok(facts.facts.iter().find(is_it).cloned())
     }
+}
+
+/// The files that may be facts: those in a folder for facts, and those that are facts in the index or since.
+fn fact_files(setup: &Setup, view: &BrainView, all: &[BrainFile]) -> Vec<BrainFile> {
+    let mut elsewhere = HashSet::new();
+    let catalog = Catalog::open_with_changes(&setup.brain.derived_folder(), view, UNINDEXED_MAX);
+    let read = catalog.and_then(|catalog| {
+        catalog.for_each_unit(|unit| {
+            if unit.kind == UnitType::Fact.as_str() {
+                elsewhere.insert(unit.path.to_owned());
+            }
+        })
+    });
+    if let Err(error) = read {
+        tracing::warn!(
+            error = error_chain(&error),
+            "facts outside of the folders for facts are not recalled"
+        );
+    }
+    let folder = format!("/{}/", UnitType::Fact.folder());
+    let is_fact = |file: &&BrainFile| file.path.contains(&folder) || elsewhere.contains(&file.path);
+    all.iter().filter(is_fact).cloned().collect()
 }
 
 impl ReadFacts {
@@ -70,7 +102,8 @@ impl ReadFacts {
             let unit = Document::parse(text).and_then(|document| document.unit(&file.path));
             units.extend(unit.ok().map(|unit| (file.path.clone(), unit)));
         }
-        let (units, _) = split_owners(units, |(path, unit)| (unit.id.as_str(), path));
+        let is_pending = |path: &str| view.is_pending(path);
+        let (units, _) = split_owners(units, |(path, unit)| (unit.id.as_str(), path), is_pending);
         let layout = FactLayout::default();
         let facts_max = layout.facts_max.max(units.len());
         let (mut facts, mut store) = (Vec::new(), FactStore::with_layout(FactLayout { facts_max, ..layout }));

@@ -80,7 +80,7 @@ pub enum NoteError {
     },
     /// All branches are in use.
     #[error(
-        "the branches for notes are checked out or left at the remote: merge or delete {AGENTS_BRANCH_PREFIX}*"
+        "the branches for notes are checked out, in conflict or left at the remote: review, merge or delete {AGENTS_BRANCH_PREFIX}*"
     )]
     NoBranch,
 }
@@ -252,25 +252,37 @@ impl NoteStore {
             self.read(&repository, tip)?;
         }
         let lock = Lock::acquire_within(&repository.lock_path()?, LOCK_PATIENCE)?;
-        let (branch, mut tip) = pending_branch(&repository, &lock)?;
         let path = setup.places.queue();
         let queue = path.is_file().then(|| Queue::open(&path)).transpose()?;
-        if let Some(before) = tip {
-            let (hour_ago, limit) = (now - SignedDuration::from_hours(1), setup.agent_writes_per_hour);
-            if repository.commits_since(&branch, hour_ago, limit)? >= limit {
-                return Err(NoteError::TooMany { limit });
-            }
-            tip = Some(bring_up_to_date(&repository, &lock, queue.as_ref(), &branch, before, now)?);
+        let (hour_ago, limit) = (now - SignedDuration::from_hours(1), setup.agent_writes_per_hour);
+        let present = pending_branches(&repository, &lock)?;
+        let mut written = 0;
+        for (branch, _) in &present {
+            written += repository.commits_since(branch, hour_ago, limit)?;
         }
+        if written >= limit {
+            return Err(NoteError::TooMany { limit });
+        }
+        let pending = Pending::bring_up_to_date(&repository, &lock, queue.as_ref(), present, now)?;
+        let Pending { branch, tip, others } = &pending;
         let base = match tip {
-            Some(tip) => tip,
+            Some(tip) => *tip,
             None => repository.default_branch()?.tip,
         };
         let mut notebook = self.read(&repository, base)?;
+        let beside = pending.read_others(&repository, base, &mut notebook)?;
         let done = operation(&mut notebook)?;
-        let Files { files, removes } = Files::from_changes(notebook.changes());
+        let Files { mut files, mut removes } = Files::from_changes(notebook.changes());
         if files.is_empty() && removes.is_empty() {
             return Ok((done, Written::Unchanged));
+        }
+        let written = removes.iter().chain(files.iter().map(|file| &file.path));
+        let taken: Vec<String> = written.filter(|path| beside.contains(*path)).cloned().collect();
+        for path in &taken {
+            let edits = repository.read_at(base, path)?.is_some();
+            files.iter_mut().filter(|file| file.path == *path).for_each(|file| file.edits = edits);
+            // What only another branch adds is taken back there alone.
+            removes.retain(|removed| edits || removed != path);
         }
         if let Some(queue) = &queue {
             refuse_rejected(queue, &files)?;
@@ -279,26 +291,41 @@ impl NoteStore {
                 Some(_) => {
                     let paths = files.iter().map(|file| file.path.as_str());
                     let paths: Vec<&str> = paths.chain(removes.iter().map(String::as_str)).collect();
-                    queue.forget_decisions(&branch, &paths)?;
+                    queue.forget_decisions(branch, &paths)?;
                 }
                 // An earlier branch of the name was merged or rejected.
-                None => queue.forget_branch(&branch, now)?,
+                None => queue.forget_branch(branch, now)?,
             }
         }
         let message = subject(message);
         let author = Identity::default();
-        let proposal = Proposal { branch, base: Some(base), files, removes, message, time: now, author };
+        let proposal =
+            Proposal { branch: branch.clone(), base: Some(base), files, removes, message, time: now, author };
         let proposed = match tip {
-            Some(tip) => repository.replace(&lock, &proposal, tip)?,
+            Some(tip) => repository.replace(&lock, &proposal, *tip)?,
             None => repository.propose(&lock, &proposal)?,
         };
         failpoint::here!("notes-after-ref");
-        let queued = repository.branch_files(&proposed.branch).map_err(NoteError::from).and_then(|files| {
-            deliver(setup, queue::ORIGIN_NOTES, &proposed.branch, proposed.commit, files.len(), now)
-        });
-        if let Err(error) = queued {
-            // The note is kept: an error would make the agent write it again. The next worker queues it.
-            tracing::warn!(error = error_chain(&error), branch = proposed.branch, "failed to queue a note");
+        let mut moved = vec![(proposed.branch.clone(), proposed.commit)];
+        moved.retain(|_| proposed.outcome != Outcome::NothingNew);
+        for other in others {
+            match other.take_back(&repository, &lock, &taken, now) {
+                Ok(tip) => moved.extend(tip.map(|tip| (other.branch.clone(), tip))),
+                // It is on both, and the review says so.
+                Err(error) => {
+                    tracing::warn!(error = error_chain(&error), other.branch, "failed to take a note back");
+                }
+            }
+        }
+        for (branch, commit) in moved {
+            let queued = repository
+                .branch_files(&branch)
+                .map_err(NoteError::from)
+                .and_then(|files| deliver(setup, queue::ORIGIN_NOTES, &branch, commit, files.len(), now));
+            if let Err(error) = queued {
+                // The note is kept: an error would make the agent write it again. The next worker queues it.
+                tracing::warn!(error = error_chain(&error), branch, "failed to queue a note");
+            }
         }
         Ok((done, Written::Proposed { branch: proposed.branch, why: None }))
     }
@@ -307,19 +334,17 @@ impl NoteStore {
     fn read(&self, repository: &Repository, commit: CommitId) -> Result<Notebook, git::Error> {
         let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
         let keep = |notebook: &mut Notebook, path: &str, content: Option<Vec<u8>>| {
-            if is_unit(path) {
-                match content.map(String::from_utf8) {
-                    Some(Ok(text)) => notebook.refresh(path, Some(text)),
-                    // Too large, or no text.
-                    _ => notebook.reserve(path),
-                }
+            match content.map(String::from_utf8) {
+                Some(Ok(text)) => notebook.refresh(path, Some(text)),
+                // Too large, or no text.
+                _ => notebook.reserve(path),
             }
         };
         let mut notebook;
         match read.take() {
             None => {
                 notebook = Notebook::default();
-                repository.read_under(commit, UNITS_FOLDER, |path, content| {
+                repository.read_under(commit, "", is_unit, |path, content| {
                     keep(&mut notebook, &path, content);
                 })?;
             }
@@ -327,11 +352,11 @@ impl NoteStore {
                 notebook = present;
                 let changed = match known == commit {
                     true => Vec::new(),
-                    false => repository.paths_between(known, commit, UNITS_FOLDER)?,
+                    false => repository.paths_between(known, commit, "")?,
                 };
-                for path in &changed {
+                for path in changed.iter().filter(|path| is_unit(path)) {
                     match repository.read_at(commit, path) {
-                        Ok(None) if is_unit(path) => notebook.refresh(path, None),
+                        Ok(None) => notebook.refresh(path, None),
                         Ok(content) => keep(&mut notebook, path, content),
                         Err(git::Error::TooLarge { .. }) => keep(&mut notebook, path, None),
                         Err(error) => return Err(error),
@@ -361,102 +386,234 @@ fn rejected_paths(queue: &Queue, branch: &str) -> Result<HashSet<String>, queue:
     Ok(rejected.map(|(path, _)| path).collect())
 }
 
-/// The branch that agents write to, and its tip. One that is merged is begun anew.
-fn pending_branch(repository: &Repository, lock: &Lock) -> Result<(String, Option<CommitId>), NoteError> {
-    for branch in candidates() {
-        let Some(tip) = repository.tip(&branch)? else {
-            // A branch at the remote is a merged one that was not deleted there.
-            if repository.remote_tip(&branch)?.is_none() {
-                return Ok((branch, None));
-            }
-            continue;
-        };
+/// The branches of agents that wait for review and may be written to, with their tips. Those that are merged are deleted.
+fn pending_branches(repository: &Repository, lock: &Lock) -> Result<Vec<(String, CommitId)>, NoteError> {
+    let mut pending = Vec::new();
+    for (branch, tip) in agents_branches(repository)? {
         if repository.is_checked_out(&branch)? {
             continue;
         }
-        if !repository.is_merged(&branch)? {
-            return Ok((branch, Some(tip)));
+        if repository.is_merged(&branch)? {
+            repository.delete_branch(lock, &branch, tip)?;
+        } else {
+            pending.push((branch, tip));
         }
-        repository.delete_branch(lock, &branch, tip)?;
-        if repository.remote_tip(&branch)?.is_none() {
-            return Ok((branch, None));
+    }
+    Ok(pending)
+}
+
+/// The first name that no branch has. A branch at the remote is a merged one that was not deleted there.
+fn free_branch(repository: &Repository) -> Result<String, NoteError> {
+    for branch in candidates() {
+        if repository.tip(&branch)?.is_none() && repository.remote_tip(&branch)?.is_none() {
+            return Ok(branch);
         }
     }
     Err(NoteError::NoBranch)
 }
 
-/// Brings a branch of agents to the state of the default branch, so that they see what a person has written and merged
-/// since, and no longer what was rejected. Returns its tip, which stays as it is where a person has changed the same
-/// lines: the review combines both.
-fn bring_up_to_date(
-    repository: &Repository,
-    lock: &Lock,
-    queue: Option<&Queue>,
-    branch: &str,
+/// What agents have written and nobody has reviewed.
+struct Pending {
+    /// The branch that is written to.
+    branch: String,
+    /// Its commit, which has what a person has written and merged; `None` if it is to be started.
+    tip: Option<CommitId>,
+    /// Other branches, which stay as they are: most because a person has changed the same lines as one of their files.
+    others: Vec<PendingBranch>,
+}
+
+/// A branch of agents, and what it does to the default branch.
+struct PendingBranch {
+    branch: String,
     tip: CommitId,
-    now: Timestamp,
-) -> Result<CommitId, NoteError> {
-    let base = repository.default_branch()?.tip;
-    let rejected = queue.map(|queue| rejected_paths(queue, branch)).transpose()?.unwrap_or_default();
-    let is_current = repository.contains(tip, base)?;
-    // As for most notes: nothing has to be read.
-    if is_current && rejected.is_empty() || repository.brings_others(tip, base)? {
-        return Ok(tip);
-    }
-    let changes = repository.branch_changes(branch)?;
-    let removals = repository.branch_removals(branch)?;
-    let has_rejected = changes
-        .iter()
-        .map(|file| &file.path)
-        .chain(removals.iter().map(|(path, _)| path))
-        .any(|path| rejected.contains(path));
-    if is_current && !has_rejected {
-        return Ok(tip);
-    }
-    let (mut files, mut removes) = (Vec::new(), Vec::new());
-    // Also under another path, or removed again.
-    let mut merged = repository.merged_files(tip)?;
-    merged.retain(|file| file.is_merged);
-    let (dropped, kept): (Vec<_>, Vec<_>) =
-        changes.into_iter().partition(|file| rejected.contains(&file.path));
-    for file in kept.into_iter().filter(|file| !merged.iter().any(|merged| merged.path == file.path)) {
-        let Some(file) = without_links(file, &dropped) else { continue };
-        let current = repository.read_at(base, &file.path)?;
-        match combine(repository, Some(lock), &file, current.as_deref()) {
-            Ok(Combined::Result(content)) => {
-                files.push(NewFile { path: file.path, content, edits: current.is_some() });
+    files: Vec<NewFile>,
+    removes: Vec<String>,
+    /// Whether a person has changed what it changes: the review combines both.
+    has_conflict: bool,
+    /// Whether it lacks what a person has written and merged since, or has what was rejected.
+    is_outdated: bool,
+}
+
+impl Pending {
+    /// Finds the branch to write to, and brings it to the state of the default branch, so that agents see what a person has
+    /// written and merged since, and no longer what was rejected.
+    fn bring_up_to_date(
+        repository: &Repository,
+        lock: &Lock,
+        queue: Option<&Queue>,
+        present: Vec<(String, CommitId)>,
+        now: Timestamp,
+    ) -> Result<Self, NoteError> {
+        let (mut found, mut others) = (None, Vec::new());
+        let base = repository.default_branch()?.tip;
+        for (branch, tip) in present {
+            let rejected = queue.map(|queue| rejected_paths(queue, &branch)).transpose()?.unwrap_or_default();
+            let is_current = repository.contains(tip, base)?;
+            // As for most notes: nothing has to be read.
+            if found.is_none()
+                && (is_current && rejected.is_empty() || repository.brings_others(tip, base)?)
+            {
+                found = Some((branch, tip));
+                continue;
             }
-            Ok(Combined::AlreadyThere) => {}
-            Ok(Combined::Conflict(_)) => return Ok(tip),
-            Err(error) => {
-                tracing::warn!(error = error_chain(&error), branch, "left on an older state of the brain");
-                return Ok(tip);
+            let pending = PendingBranch::read(repository, lock, &rejected, (branch, tip), base)?;
+            match found {
+                None if !pending.has_conflict || !pending.is_outdated => {
+                    let tip = pending.bring_up_to_date(repository, lock, base, now)?;
+                    found = Some((pending.branch, tip));
+                }
+                _ => others.push(pending),
             }
         }
+        let (branch, tip) = match found {
+            Some((branch, tip)) => (branch, Some(tip)),
+            None => (free_branch(repository)?, None),
+        };
+        Ok(Self { branch, tip, others })
     }
-    for (path, before) in removals.into_iter().filter(|(path, _)| !rejected.contains(path)) {
-        match repository.read_at(base, &path)? {
-            Some(current) if current == before => removes.push(path),
-            Some(_) => return Ok(tip),
-            // Renamed: the review removes it where it is.
-            None if place(repository, branch, &path, false, base)? != path => return Ok(tip),
-            None => {}
+
+    /// Adds what the other branches have to the notes at `base`, and returns the paths.
+    fn read_others(
+        &self,
+        repository: &Repository,
+        base: CommitId,
+        notebook: &mut Notebook,
+    ) -> Result<HashSet<String>, NoteError> {
+        let mut beside = HashSet::new();
+        if self.others.is_empty() {
+            return Ok(beside);
         }
+        let default = repository.default_branch()?.tip;
+        let written: HashSet<String> =
+            repository.paths_between(default, base, UNITS_FOLDER)?.into_iter().collect();
+        for other in &self.others {
+            let texts = other.files.iter().map(|file| {
+                let text = String::from_utf8(file.content.clone()).ok();
+                (&file.path, text)
+            });
+            let removes = other.removes.iter().map(|path| (path, None));
+            // What was written after that counts.
+            for (path, text) in texts.chain(removes).filter(|(path, _)| !written.contains(*path)) {
+                notebook.refresh(path, text);
+                beside.insert(path.clone());
+            }
+        }
+        Ok(beside)
     }
-    let author = Identity::default();
-    let message = subject("Take over what was merged");
-    let merge = Merge {
-        base,
-        branch: Some(tip),
-        files: &files,
-        removes: &removes,
-        message: &message,
-        time: now,
-        author: &author,
-    };
-    let Some(prepared) = repository.prepare_merge(lock, &merge)? else { return Ok(tip) };
-    repository.move_branch(lock, branch, tip, &prepared)?;
-    Ok(prepared.commit())
+}
+
+impl PendingBranch {
+    fn read(
+        repository: &Repository,
+        lock: &Lock,
+        rejected: &HashSet<String>,
+        (branch, tip): (String, CommitId),
+        base: CommitId,
+    ) -> Result<Self, NoteError> {
+        let changes = repository.branch_changes(&branch)?;
+        let removals = repository.branch_removals(&branch)?;
+        let mut paths = changes.iter().map(|file| &file.path).chain(removals.iter().map(|(path, _)| path));
+        let is_outdated = !repository.contains(tip, base)? || paths.any(|path| rejected.contains(path));
+        let (files, removes) = (Vec::new(), Vec::new());
+        let mut pending = Self { branch, tip, files, removes, has_conflict: false, is_outdated };
+        // Also under another path, or removed again.
+        let mut merged = repository.merged_files(tip)?;
+        merged.retain(|file| file.is_merged);
+        let (dropped, kept): (Vec<_>, Vec<_>) =
+            changes.into_iter().partition(|file| rejected.contains(&file.path));
+        for file in kept.into_iter().filter(|file| !merged.iter().any(|merged| merged.path == file.path)) {
+            let Some(file) = without_links(file, &dropped) else { continue };
+            let current = repository.read_at(base, &file.path)?;
+            match combine(repository, Some(lock), &file, current.as_deref()) {
+                Ok(Combined::Result(content)) => {
+                    pending.files.push(NewFile { path: file.path, content, edits: current.is_some() });
+                }
+                Ok(Combined::AlreadyThere) => {}
+                Ok(Combined::Conflict(_)) => pending.has_conflict = true,
+                Err(error) => {
+                    tracing::warn!(
+                        error = error_chain(&error),
+                        file.path,
+                        "left on an older state of the brain"
+                    );
+                    pending.has_conflict = true;
+                }
+            }
+        }
+        for (path, before) in removals.into_iter().filter(|(path, _)| !rejected.contains(path)) {
+            match repository.read_at(base, &path)? {
+                Some(current) if current == before => pending.removes.push(path),
+                Some(_) => pending.has_conflict = true,
+                // Renamed: the review removes it where it is.
+                None => {
+                    let renamed = place(repository, &pending.branch, &path, false, base)? != path;
+                    pending.has_conflict |= renamed;
+                }
+            }
+        }
+        Ok(pending)
+    }
+
+    fn bring_up_to_date(
+        &self,
+        repository: &Repository,
+        lock: &Lock,
+        base: CommitId,
+        now: Timestamp,
+    ) -> Result<CommitId, NoteError> {
+        if !self.is_outdated {
+            return Ok(self.tip);
+        }
+        let author = Identity::default();
+        let message = subject("Take over what was merged");
+        let merge = Merge {
+            base,
+            branch: Some(self.tip),
+            files: &self.files,
+            removes: &self.removes,
+            message: &message,
+            time: now,
+            author: &author,
+        };
+        let Some(prepared) = repository.prepare_merge(lock, &merge)? else { return Ok(self.tip) };
+        repository.move_branch(lock, &self.branch, self.tip, &prepared)?;
+        Ok(prepared.commit())
+    }
+
+    /// Takes back what it does to some files, as another branch has them now. Returns its new commit, if it has one.
+    fn take_back(
+        &self,
+        repository: &Repository,
+        lock: &Lock,
+        paths: &[String],
+        now: Timestamp,
+    ) -> Result<Option<CommitId>, git::Error> {
+        let does =
+            |path: &&String| self.removes.contains(path) || self.files.iter().any(|file| file.path == **path);
+        let (mut files, mut removes) = (Vec::new(), Vec::new());
+        let start = repository.branch_base(&self.branch)?;
+        for path in paths.iter().filter(does) {
+            let before = start.map(|start| repository.read_at(start, path)).transpose()?.flatten();
+            let edits = repository.read_at(self.tip, path)?.is_some();
+            match before {
+                Some(content) => files.push(NewFile { path: path.clone(), content, edits }),
+                None => removes.push(path.clone()),
+            }
+        }
+        if files.is_empty() && removes.is_empty() {
+            return Ok(None);
+        }
+        let proposal = Proposal {
+            branch: self.branch.clone(),
+            base: Some(self.tip),
+            files,
+            removes,
+            message: subject("Leave to another branch what was written again"),
+            time: now,
+            author: Identity::default(),
+        };
+        Ok(Some(repository.replace(lock, &proposal, self.tip)?.commit))
+    }
 }
 
 /// Refuses new notes with the title of one that a person has rejected. Facts may get another value.
@@ -476,8 +633,9 @@ fn refuse_rejected(queue: &Queue, files: &[NewFile]) -> Result<(), NoteError> {
     Ok(())
 }
 
+/// Whether a file may be a unit; in the units' folder also one that has a name that is reserved, so that it is kept.
 fn is_unit(path: &str) -> bool {
-    path.ends_with(".md")
+    path.ends_with(".md") && (path.starts_with("domains/") || brain::is_unit_path(path))
 }
 
 /// Adds a branch to the queue, which delivers it if the brain has a remote.

@@ -1066,7 +1066,7 @@ pub(crate) fn without_links(mut file: BranchFile, rejected: &[BranchFile]) -> Op
     let Some(mut document) = parse(&file.content).filter(|_| !units.is_empty()) else { return Some(file) };
     let rejected: Vec<(&str, Unit)> = rejected
         .iter()
-        .filter_map(|file| Some((file_stem(&file.path), parse(&file.content)?.unit(&file.path).ok()?)))
+        .filter_map(|file| Some((file.path.as_str(), parse(&file.content)?.unit(&file.path).ok()?)))
         .collect();
     let names =
         rejected.iter().map(|(file, unit)| (unit.id.as_str(), (*file, unit.title.as_str()))).collect();

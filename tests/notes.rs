@@ -137,8 +137,11 @@ fn a_new_note_names_its_twins_and_the_links_that_lead_nowhere() {
     };
     assert_eq!(add("Port", "See [[Port]] and `[[code]]`."), "");
     assert_eq!(add("port", "Another."), "note: a note of this title exists: port\n");
-    let said = add("Uses", "[[Port]], [[port|the first]], [[Somewhere]] and [[folder/port#a]].");
-    assert_eq!(said, "note: [[Port]] may be any of port-2, port\nnote: [[Somewhere]] leads to no note yet\n");
+    let said =
+        add("Uses", "[[Port]], [[port|the first]], [[Somewhere]], [[notes/port#a]] and [[folder/port]].");
+    let [somewhere, folder] =
+        ["Somewhere", "folder/port"].map(|target| format!("note: [[{target}]] leads to no note yet\n"));
+    assert_eq!(said, format!("note: [[Port]] may be any of port-2, port\n{somewhere}{folder}"));
 }
 
 #[test]
@@ -324,6 +327,165 @@ fn a_fact_is_remembered_recalled_and_forgotten() {
         let output = sandbox.run(["remember", "code", value]);
         assert_eq!(String::from_utf8(output.stderr).unwrap(), warning, "{value:?}");
     }
+}
+
+#[test]
+fn a_fact_is_recalled_wherever_its_file_is() {
+    let sandbox = Sandbox::with_brain();
+    let recalled = |key: &str| String::from_utf8(sandbox.run(["recall", key]).stdout).unwrap();
+    sandbox.ok(["remember", "staging host", "stage-2"]);
+    std::fs::create_dir_all(sandbox.brain().join("domains/general/notes")).unwrap();
+    sandbox.git(&["mv", "domains/general/facts/staging-host.md", "domains/general/notes/host.md"]);
+    sandbox.git(&["commit", "-qm", "As a note"]);
+    std::fs::write(sandbox.brain().join("relay.md"), "---\ntype: fact\ntitle: smtp relay\n---\n\nmx-1\n")
+        .unwrap();
+    for is_indexed in [false, true] {
+        let found = ["staging host", "smtp relay"].map(recalled);
+        assert_eq!(found, ["stage-2\n", "mx-1\n"], "indexed: {is_indexed}");
+        sandbox.ok(["index"]);
+    }
+    let mut agent = Agent::start(&sandbox);
+    assert!(agent.call("recall", json!({ "key": "smtp relay" })).ends_with("> mx-1\n"));
+    sandbox.ok(["remember", "staging host", "stage-3"]);
+    std::fs::write(sandbox.brain().join("relay.md"), "---\ntype: note\ntitle: smtp relay\n---\n\nmx-1\n")
+        .unwrap();
+    assert!(agent.call("recall", json!({ "key": "staging host" })).ends_with("> stage-3\n"));
+    assert!(agent.call("recall", json!({ "key": "smtp relay" })).starts_with("nothing is remembered"));
+}
+
+/// A brain in a folder of notes.
+fn adopted() -> Sandbox {
+    let sandbox = Sandbox::with_brain();
+    for (path, text) in [
+        ("roadmap.md", "# Roadmap\n\nThe plan for zebra crossings in spring.\n"),
+        ("Daily/1.md", "# Standup\n\nWe talked about giraffes, see [[Plan]].\n"),
+        ("Projects/Plan.md", "# Plan B\n\nXylophones.\n"),
+    ] {
+        let path = sandbox.brain().join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    }
+    sandbox.git(&["add", "--all"]);
+    sandbox.git(&["commit", "--quiet", "-m", "Notes"]);
+    sandbox
+}
+
+#[test]
+fn a_new_note_hides_no_note_of_the_folder_that_became_a_brain() {
+    let sandbox = adopted();
+    let noted = sandbox.run(["note", "add", "Roadmap", "--content", "A note about rockets."]);
+    assert_eq!(String::from_utf8_lossy(&noted.stdout), "noted: Roadmap (roadmap-2)\n");
+    assert_eq!(String::from_utf8_lossy(&noted.stderr), "note: a note of this title exists: roadmap\n");
+    let mut agent = Agent::start(&sandbox);
+    let noted = agent.call("create_note", json!({ "title": "Roadmap", "content": "Written by an agent." }));
+    assert!(noted.starts_with("noted as roadmap-3"), "{noted}");
+    assert!(sandbox.ok(["show", "roadmap"]).contains("zebra crossings"));
+    assert!(agent.call("search_notes", json!({ "query": "zebra crossings" })).contains("roadmap ·"));
+    assert!(!sandbox.ok(["list"]).contains("skipped"));
+}
+
+#[test]
+fn a_note_of_the_folder_that_became_a_brain_is_read_and_linked_and_not_changed() {
+    let sandbox = adopted();
+    let tree = |path: &str| sandbox.git(&["show", &format!("HEAD:{path}")]);
+    let daily = tree("Daily/1.md");
+    let add = |title: &str, content: &str| {
+        let output = sandbox.run(["note", "add", title, "--content", content]);
+        assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+    };
+    let text = "See [[Daily/1]], [[Projects/Plan]] and [[Standup]].";
+    add("Mine", text);
+    assert!(sandbox.ok(["note", "show", "Daily/1"]).contains("We talked about giraffes"));
+    assert_eq!(sandbox.json(["note", "show", "standup", "--json"])["id"], "Daily/1");
+    assert!(sandbox.ok(["note", "list"]).contains("Daily/1"));
+    for arguments in [
+        &["note", "link", "mine", "Daily/1"][..],
+        &["note", "edit", "Daily/1", "--content", "x"],
+        &["note", "rm", "Daily/1"],
+        &["note", "archive", "Daily/1"],
+    ] {
+        let refused = fails(&sandbox, 2, arguments);
+        assert!(refused.contains("Daily/1 is outside of domains/, where no note is changed"), "{refused}");
+        assert!(refused.contains("`nugget edit Daily/1`"), "{refused}");
+    }
+    let mut agent = Agent::start(&sandbox);
+    let edit = json!({ "note": "Daily/1", "old_text": "giraffes", "new_text": "zebras" });
+    assert!(agent.error("edit_note", edit).starts_with("Daily/1 is outside of domains/"));
+    // A note of the same name takes no link that leads to the folder, and none is removed with it.
+    add("Plan", "Another plan.");
+    assert_eq!(sandbox.ok(["note", "rm", "plan"]), "removed: plan\n");
+    let linked = text.replace("[[Standup]]", "[[Daily/1|Standup]]");
+    assert_eq!(sandbox.json(["note", "show", "mine", "--json"])["content"], linked);
+    assert_eq!(tree("Daily/1.md"), daily);
+}
+
+#[test]
+fn one_conflict_keeps_no_other_note_on_an_old_state() {
+    let sandbox = Sandbox::with_brain();
+    for (title, content) in [("Alpha", "First line."), ("Beta", "Of a person.")] {
+        sandbox.ok(["note", "add", title, "--content", content]);
+    }
+    sandbox.ok(["remember", "host", "h0"]);
+    let mut agent = Agent::start(&sandbox);
+    let edit = |note: &str, old: &str, new: &str| json!({ "note": note, "old_text": old, "new_text": new });
+    agent.call("edit_note", edit("alpha", "First", "1st"));
+    agent.call("edit_note", edit("beta", "Of a person", "Of a person and an agent"));
+    agent.call("create_note", json!({ "title": "Gamma", "content": "Of an agent." }));
+    agent.call("remember", json!({ "key": "pager", "value": "p1" }));
+    // The same line as the agent.
+    sandbox.ok(["note", "edit", "alpha", "--content", "Text of a person."]);
+    sandbox.ok(["note", "add", "Delta", "--content", "About giraffes."]);
+    sandbox.ok(["remember", "port", "99"]);
+    sandbox.ok(["remember", "host", "h1"]);
+    let branch = format!("{}-2", actors::notes::agents_branch());
+    for (tool, arguments) in [
+        ("remember", json!({ "key": "host", "value": "h0" })),
+        ("remember", json!({ "key": "port", "value": "100" })),
+        ("edit_note", edit("delta", "giraffes", "zebras")),
+        ("edit_note", edit("alpha", "Text of a person", "Text of both")),
+        // What waits beside the conflict is changed, too.
+        ("edit_note", edit("gamma", "Of an agent", "Of a later agent")),
+        ("edit_note", edit("beta", "an agent", "a later agent")),
+        ("remember", json!({ "key": "pager", "value": "p2" })),
+    ] {
+        let told = agent.call(tool, arguments);
+        assert!(told.contains(&format!("review on branch {branch}.")), "{told}");
+    }
+    let told = agent.call("remember", json!({ "key": "pager", "value": "p2" }));
+    assert_eq!(told, "remembered as pager: it was so already\n");
+    agent.call("create_note", json!({ "title": "Delta", "content": "Another one." }));
+    assert!(agent.call("recall", json!({ "key": "pager" })).ends_with("> p2\n"));
+    let waiting = sandbox.json(["review", "--json"]);
+    let waiting: Vec<_> = waiting["items"].as_array().unwrap().iter().collect();
+    let on = |branch: &str| {
+        let mut titles: Vec<_> = waiting
+            .iter()
+            .filter(|item| item["branch"] == branch)
+            .map(|item| item["title"].as_str().unwrap())
+            .collect();
+        titles.sort_unstable();
+        titles
+    };
+    assert_eq!(on(&actors::notes::agents_branch()), ["Alpha"]);
+    assert_eq!(on(&branch), ["Alpha", "Beta", "Delta", "Delta", "Gamma", "host", "pager", "port"]);
+    let refused = fails(&sandbox, 1, &["review", "merge", "--all"]);
+    assert!(refused.contains("1 unit was not merged"), "{refused}");
+    for (key, value) in [("host", "h0\n"), ("port", "100\n"), ("pager", "p2\n")] {
+        assert_eq!(sandbox.ok(["recall", key]), value);
+    }
+    let content = |note: &str| sandbox.json(["note", "show", note, "--json"])["content"].clone();
+    assert_eq!(
+        ["alpha", "beta", "gamma", "delta", "delta-2"].map(content),
+        [
+            "Text of both.",
+            "Of a person and a later agent.",
+            "Of a later agent.",
+            "About zebras.",
+            "Another one."
+        ]
+    );
+    sandbox.ok(["review", "reject", "--all"]);
+    assert_eq!(sandbox.git(&["branch", "--list", "nugget/*"]), "");
 }
 
 #[test]
@@ -578,6 +740,33 @@ fn what_an_agent_writes_is_bounded_redacted_and_quarantined() {
     agent.call("create_note", json!({ "title": "Three", "content": "x" }));
     let limit = agent.error("create_note", json!({ "title": "Four", "content": "x" }));
     assert!(limit.starts_with("agents have written 3 times in the last hour"), "{limit}");
+    sandbox.ok(["review", "reject", "--all"]);
+    sandbox.variables.push(("NUGGET_NOTES_AGENT_WRITES_PER_HOUR".into(), "0".into()));
+    let none = Agent::start(&sandbox).error("create_note", json!({ "title": "Five", "content": "x" }));
+    assert!(none.starts_with("agents have written 0 times in the last hour"), "{none}");
+}
+
+#[test]
+fn a_pending_note_hides_no_unit_of_a_person_with_its_id() {
+    let sandbox = Sandbox::with_brain();
+    let mut agent = Agent::start(&sandbox);
+    agent.call("create_note", json!({ "title": "Pager", "content": "Of an agent, about giraffes." }));
+    agent.call("remember", json!({ "key": "port", "value": "1" }));
+    sandbox.ok(["index"]);
+    let folder = sandbox.brain().join("domains/general/notes");
+    std::fs::create_dir_all(&folder).unwrap();
+    for (name, text) in [
+        ("z.md", "---\nid: pager\ntype: note\n---\n\n# Pager\n\nOf a person, about zebras.\n"),
+        ("y.md", "---\nid: port\ntype: fact\ntitle: Port\n---\n\n2\n"),
+    ] {
+        std::fs::write(folder.join(name), text).unwrap();
+    }
+    for is_indexed in [false, true] {
+        assert_eq!(sandbox.ok(["recall", "port"]), "2\n", "indexed: {is_indexed}");
+        let answer = sandbox.ok(["ask", "--no-llm", "pager zebras giraffes"]);
+        assert!(answer.contains("zebras") && !answer.contains("giraffes."), "{answer}");
+        sandbox.ok(["index"]);
+    }
 }
 
 #[test]
@@ -753,6 +942,47 @@ fn an_agents_edit_leaves_the_rest_of_a_note_as_it_was() {
     assert!(told.starts_with("noted as tags, without a part of it: "), "{told}");
     let told = agent.call("create_note", json!({ "title": "Plain", "content": "a\r\nb " }));
     assert!(told.starts_with("noted as plain\n"), "{told}");
+}
+
+#[test]
+fn an_edit_of_a_part_changes_no_other_byte() {
+    let sandbox = Sandbox::with_brain();
+    let text = "Intro \u{5e9}\u{5dc}\u{200f} world, soft\u{ad}hyphen, \u{1f3f4}\u{e0067}\u{e0062}\u{e007f} \u{845b}\u{e0100}.\n\n\
+                # Sub\n\nChange me.  \nHard break above. [[Other Note]]\r\nwindows\n\n\n\nEnd";
+    let folder = sandbox.brain().join("domains/general/notes");
+    std::fs::create_dir_all(&folder).unwrap();
+    let front = "---\ntype: note\nversion: 1.10\n---\n";
+    let files = [
+        ("plain", format!("{front}{text}")),
+        ("spaces", format!("{front}#  Two  spaces ##\n{text}\n\n")),
+        ("dos", format!("{}{}", front.replace('\n', "\r\n"), text)),
+    ];
+    for (name, file) in &files {
+        std::fs::write(folder.join(format!("{name}.md")), file).unwrap();
+    }
+    std::fs::write(folder.join("other.md"), "---\ntype: note\ntitle: Other Note\n---\n\nx\n").unwrap();
+    sandbox.git(&["add", "--all"]);
+    sandbox.git(&["-c", "core.autocrlf=false", "commit", "--quiet", "-m", "Notes"]);
+    let mut agent = Agent::start(&sandbox);
+    let branch = actors::notes::agents_branch();
+    for (name, file) in &files {
+        let edit =
+            json!({ "note": name, "old_text": "Change me.", "new_text": "Changed, see [[Other Note]]." });
+        assert_eq!(agent.call("edit_note", edit).lines().next(), Some(format!("edited {name}").as_str()));
+        let path = format!("{branch}:domains/general/notes/{name}.md");
+        let changed = sandbox.git(&["show", &path]);
+        let at = changed.find("last_modified").unwrap();
+        let end = at + changed[at..].find('\n').unwrap() + 1;
+        let changed = format!("{}{}", &changed[..at], &changed[end..]);
+        assert_eq!(changed, file.replace("Change me.", "Changed, see [[other|Other Note]]."), "{name}");
+    }
+    // A person keeps such letters, and the heading as it is.
+    let typed = format!("# Two  spaces\n\n{}", text.replace("Change me", "Changed"));
+    sandbox.ok(["note", "edit", "spaces", "--content", &typed]);
+    let edited = std::fs::read_to_string(folder.join("spaces.md")).unwrap();
+    let expected = text.replace("Change me", "Changed").replace("\r\n", "\n");
+    let expected = expected.replace("[[Other Note]]", "[[other|Other Note]]");
+    assert!(edited.ends_with(&format!("---\n#  Two  spaces ##\n{expected}\n\n")), "{edited:?}");
 }
 
 #[test]

@@ -185,6 +185,11 @@ pub trait Files: Sync {
     /// # Errors
     /// If the path is not one of the files, or the file is too large, not UTF-8 or unreadable.
     fn read(&self, path: &str) -> Result<String, Error>;
+
+    /// Whether a file waits for its review: then it has no id that a reviewed one claims.
+    fn is_pending(&self, _path: &str) -> bool {
+        false
+    }
 }
 
 impl Files for Brain {

@@ -184,6 +184,9 @@ fn code_and_hint(error: &(dyn Error + 'static)) -> (u8, Option<String>) {
             notes::Error::NotANote { id, .. } => {
                 hint(USAGE, &format!("`nugget edit {id}` and `nugget rm {id}` are for units of other types"))
             }
+            notes::Error::Outside { id, .. } => {
+                hint(USAGE, &format!("`nugget edit {id}` and `nugget rm {id}` propose it"))
+            }
             notes::Error::SameId { .. } => {
                 hint(FAILED, "give all but one another id, or remove them: `nugget rm PATH` proposes it")
             }

@@ -93,7 +93,8 @@ pub(crate) fn read_units(brain: &dyn Files) -> Result<UnitFiles, CliError> {
         found.problems.push(problem.clone());
         found.broken.push(BrokenFile { path: file.path, id, problem });
     }
-    let (units, copies) = split_owners(units, |(path, unit)| (unit.id.as_str(), path));
+    let is_pending = |path: &str| brain.is_pending(path);
+    let (units, copies) = split_owners(units, |(path, unit)| (unit.id.as_str(), path), is_pending);
     found.units = units;
     for (owner, (path, unit)) in copies {
         found.problems.push(format!("{path}:1: {}", index::id_is_taken(unit.id.as_str(), &owner)));

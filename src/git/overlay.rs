@@ -50,6 +50,11 @@ impl Overlay {
         self.files.retain(|path, _| is_kept(path));
     }
 
+    /// Whether a path has a replacement, or is served as missing.
+    pub fn has(&self, path: &str) -> bool {
+        self.files.contains_key(path)
+    }
+
     /// Whether a file of the work tree is not served.
     pub fn removes(&self, path: &str) -> bool {
         matches!(self.files.get(path), Some(None))

@@ -190,8 +190,8 @@ impl Repository {
         Ok(files_of(&self.git()?, commit, folder)?.into_iter().map(|file| file.path).collect())
     }
 
-    /// Reads all files of a commit below a folder, sorted by path; without the content of one that is larger than
-    /// [`BLOB_BYTES_MAX`].
+    /// Reads the files of a commit below a folder whose paths are wanted, sorted by path; without the content of one that is
+    /// larger than [`BLOB_BYTES_MAX`].
     ///
     /// # Errors
     /// When the commit cannot be read.
@@ -199,10 +199,11 @@ impl Repository {
         &self,
         commit: CommitId,
         folder: &str,
+        is_wanted: impl Fn(&str) -> bool,
         mut take: impl FnMut(String, Option<Vec<u8>>),
     ) -> Result<(), Error> {
         let git = self.git()?;
-        for file in files_of(&git, commit, folder)? {
+        for file in files_of(&git, commit, folder)?.into_iter().filter(|file| is_wanted(&file.path)) {
             match read_blob(&git, commit, &file.path, file.id) {
                 Ok(content) => take(file.path, Some(content)),
                 Err(Error::TooLarge { .. }) => take(file.path, None),
@@ -219,7 +220,8 @@ impl Repository {
     /// When the commit cannot be read.
     pub fn files_under(&self, commit: CommitId, folder: &str) -> Result<Vec<(String, Vec<u8>)>, Error> {
         let mut files = Vec::new();
-        self.read_under(commit, folder, |path, content| match content {
+        let all = |_: &str| true;
+        self.read_under(commit, folder, all, |path, content| match content {
             Some(content) => files.push((path, content)),
             None => tracing::warn!(path, "left a file out that is too large"),
         })?;

@@ -253,15 +253,17 @@ impl Repository {
         Ok(count(vec![base.0])? > count(tips.chain([base.0]).collect())?)
     }
 
-    /// The paths below a folder at which two commits have different files.
+    /// The paths below a folder (`""` for all) at which two commits have different files.
     ///
     /// # Errors
     /// When a commit cannot be read.
     pub fn paths_between(&self, one: CommitId, other: CommitId, folder: &str) -> Result<Vec<String>, Error> {
         let git = self.git()?;
         let paths = differing(Some(&tree_of(&git, one)?), &tree_of(&git, other)?)?;
-        let prefix = format!("{folder}/");
-        Ok(paths.into_iter().filter(|path| path.starts_with(&prefix)).collect())
+        let is_below = |path: &str| {
+            folder.is_empty() || path.strip_prefix(folder).is_some_and(|rest| rest.starts_with('/'))
+        };
+        Ok(paths.into_iter().filter(|path| is_below(path)).collect())
     }
 
     /// Whether a work tree has a branch checked out, or will return to it after a rebase or a bisection.
@@ -273,7 +275,10 @@ impl Repository {
     }
 
     /// The commit on which a branch was started; `None` if it has a history of its own.
-    pub(crate) fn branch_base(&self, branch: &str) -> Result<Option<CommitId>, Error> {
+    ///
+    /// # Errors
+    /// As [`branch_files`](Self::branch_files).
+    pub fn branch_base(&self, branch: &str) -> Result<Option<CommitId>, Error> {
         let git = self.git()?;
         let commit = local_tip(&git, branch)?;
         fork_point(&git, &self.default_branch_of(&git)?, commit)

@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use brain::{BrainFile, Files};
-use knowledge::name::{claim_rank, id_owners, split_owners};
+use knowledge::name::{id_owners, split_owners};
 use knowledge::{Document, Unit};
 use rayon::prelude::*;
 use rusqlite::{Connection, Row, Transaction, TransactionBehavior, params};
@@ -259,11 +259,12 @@ pub(crate) fn find_unindexed(
     }
     let indexed = present.into_iter().filter_map(|row| Some((row.indexed_id()?, row.path.as_str())));
     let indexed: HashMap<&str, &str> = indexed.filter(|(id, _)| !outdated.contains(*id)).collect();
-    let (mut units, _) = split_owners(units, |(path, unit)| (unit.id.as_str(), path));
+    let is_pending = |path: &str| brain.is_pending(path);
+    let (mut units, _) = split_owners(units, |(path, unit)| (unit.id.as_str(), path), is_pending);
     // A copy of a file that the index has is no unit.
     units.retain(|(path, unit)| {
         let id = unit.id.as_str();
-        indexed.get(id).is_none_or(|owner| claim_rank(id, path) < claim_rank(id, owner))
+        indexed.get(id).is_none_or(|owner| id_owners([(id, *owner), (id, path)], is_pending)[id] == path)
     });
     outdated.extend(units.iter().map(|(_, unit)| unit.id.as_str().to_owned()));
     Ok(Unindexed { units, outdated })
@@ -405,8 +406,8 @@ impl Scan {
             self.units.extend(unit.map(|unit| (row.path.clone(), unit)));
             *row = found;
         }
-        let owners =
-            id_owners(self.rows.iter().filter_map(|row| Some((row.unit_id.as_deref()?, row.path.as_str()))));
+        let claims = self.rows.iter().filter_map(|row| Some((row.unit_id.as_deref()?, row.path.as_str())));
+        let owners = id_owners(claims, |path| brain.is_pending(path));
         let mut problems = Vec::new();
         for (at, row) in self.rows.iter().enumerate() {
             let Some(id) = row.unit_id.as_deref() else { continue };

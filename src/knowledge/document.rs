@@ -101,8 +101,9 @@ impl Document {
     }
 
     /// Replaces a top-level key, or adds it at the end. Every other byte stays, but where the key's lines have an anchor:
-    /// then keys that refer to it get its value. YAML in which a line cannot be replaced or added, as in `{type: bug}`, is
-    /// written again. A file without front matter is a note, and gets that `type`, too.
+    /// then keys that refer to it get its value. Of one mapping in flow style, as in `{type: bug}`, each key gets a line, with
+    /// its value as it was; other YAML in which a line cannot be replaced or added is written again. A file without front
+    /// matter is a note, and gets that `type`, too.
     pub fn set(&mut self, key: &str, value: &Value) {
         if self.mapping().is_err() && !self.claims_unit() {
             // Not nugget's, so that it stays as text below front matter that is.
@@ -122,11 +123,16 @@ impl Document {
             Some(edited).filter(|edited| edited != self && edited.mapping().as_ref() == Ok(&wanted))
         };
         let edited = edited(&|document| document.set_items(key, old.as_ref(), value))
+            .or_else(|| edited(&|document| document.set_flow_items(key, old.as_ref(), value)))
             .or_else(|| edited(&|document| document.set_line(key, value)))
             .or_else(|| edited(&|document| document.set_without_anchors(key, &wanted)));
-        match edited {
-            Some(edited) => *self = edited,
-            None => self.replace_front_matter(&wanted),
+        if let Some(edited) = edited {
+            *self = edited;
+        } else if let Some(in_lines) = self.in_lines() {
+            *self = in_lines;
+            self.set(key, value);
+        } else {
+            self.replace_front_matter(&wanted);
         }
     }
 
@@ -193,6 +199,45 @@ impl Document {
         self.replace_yaml(span, &edited);
     }
 
+    /// Adds to a list in flow style, as in `[a, b]`.
+    fn set_flow_items(&mut self, key: &str, old: Option<&Value>, new: &Value) {
+        let (Some(Value::Sequence(old)), Value::Sequence(new), Some(span)) = (old, new, self.key_span(key))
+        else {
+            return;
+        };
+        let marks = flow_marks(&self.raw[span.clone()]);
+        let end = marks.iter().find(|mark| mark.is(']', 0)).map(|mark| span.start + mark.at);
+        let (Some(added), Some(end)) = (new.strip_prefix(old.as_slice()), end) else { return };
+        // One that needs several lines, or has a comma, makes another list, and is not taken.
+        let added = added.iter().filter_map(|item| serde_yaml::to_string(item).ok());
+        let added: Vec<String> = added.map(|item| item.trim_end().to_owned()).collect();
+        let comma = if old.is_empty() { "" } else { ", " };
+        let at = self.raw[..end].trim_end().len();
+        self.replace_yaml(at..at, &format!("{comma}{}", added.join(", ")));
+    }
+
+    /// The same with a line for each key, if the front matter is one mapping in flow style.
+    fn in_lines(&self) -> Option<Self> {
+        let yaml = self.yaml.clone()?;
+        let text = &self.raw[yaml.clone()];
+        let marks = flow_marks(text);
+        let mut start = marks.first().filter(|mark| mark.is('{', 1))?.at + 1;
+        let mut lines = text[..start - 1].to_owned();
+        for mark in marks.iter().filter(|mark| mark.is(',', 1) || mark.is('}', 0)) {
+            let entry = text[start..mark.at].trim();
+            start = mark.at + 1;
+            // As in JSON.
+            let spaced = entry.starts_with('"').then(|| entry.replacen("\":", "\": ", 1));
+            if !entry.is_empty() {
+                let _ = writeln!(lines, "{}", spaced.as_deref().unwrap_or(entry));
+            }
+        }
+        lines.push_str(text[start..].trim_start());
+        let mut in_lines = self.clone();
+        in_lines.replace_yaml(yaml, &self.with_own_line_ends(lines));
+        (in_lines.mapping() == self.mapping()).then_some(in_lines)
+    }
+
     /// Replaces a key that other keys refer to, and gives them the values that they have now.
     fn set_without_anchors(&mut self, key: &str, wanted: &Mapping) {
         let mut to_set = vec![key];
@@ -241,6 +286,13 @@ impl Document {
         self.raw.push_str(&body);
     }
 
+    /// Replaces a part of the markdown below the front matter with a text that gets the file's line ends. Every other byte
+    /// stays.
+    pub fn replace_in_body(&mut self, part: Range<usize>, text: &str) {
+        let text = self.with_own_line_ends(text.to_owned());
+        self.raw.replace_range(self.body + part.start..self.body + part.end, &text);
+    }
+
     /// The range of a top-level key and its value, without the comments and blank lines behind it.
     fn key_span(&self, key: &str) -> Option<Range<usize>> {
         let yaml = self.yaml.clone()?;
@@ -252,7 +304,7 @@ impl Document {
                 None => {}
                 // More of the value may follow.
                 Some(_) if text.trim().is_empty() || text.starts_with('#') => {}
-                Some(found) if continues(text) => found.end = line.end,
+                Some(found) if continues(text) || is_open(&self.raw[found.clone()]) => found.end = line.end,
                 Some(_) => break,
             }
         }
@@ -684,6 +736,60 @@ fn continues(line: &str) -> bool {
     line.starts_with([' ', '\t']) || line.starts_with("- ") || line.trim_end() == "-"
 }
 
+/// A bracket or a comma of YAML in flow style.
+struct FlowMark {
+    /// Its offset.
+    at: usize,
+    mark: char,
+    /// How many brackets are open behind it.
+    open: usize,
+}
+
+impl FlowMark {
+    fn is(&self, mark: char, open: usize) -> bool {
+        self.mark == mark && self.open == open
+    }
+}
+
+/// The brackets and commas of a piece of YAML outside of quotes and comments.
+fn flow_marks(yaml: &str) -> Vec<FlowMark> {
+    let (mut marks, mut open) = (Vec::new(), 0_usize);
+    // `#` for a comment, which a line feed ends.
+    let (mut quoted_by, mut before) = (None, ' ');
+    for (at, c) in yaml.char_indices() {
+        match quoted_by {
+            Some('#') => quoted_by = Some('#').filter(|_| c != '\n'),
+            Some(quote) => quoted_by = Some(quote).filter(|_| c != quote || quote == '"' && before == '\\'),
+            None if c == '#' && before.is_whitespace() => quoted_by = Some(c),
+            // Within a word it is a letter.
+            None if matches!(c, '"' | '\'') && (before.is_whitespace() || "[{,:'".contains(before)) => {
+                quoted_by = Some(c);
+            }
+            None => {
+                match c {
+                    '[' | '{' => open += 1,
+                    ']' | '}' => open = open.saturating_sub(1),
+                    _ => {}
+                }
+                if "[]{},".contains(c) {
+                    marks.push(FlowMark { at, mark: c, open });
+                }
+            }
+        }
+        before = if before == '\\' && c == '\\' { ' ' } else { c };
+    }
+    marks
+}
+
+/// Whether the lines of a key end within a value in flow style: its closing bracket may stand at the margin.
+fn is_open(lines: &str) -> bool {
+    let value = lines.split_once(':').map_or("", |(_, value)| value);
+    let is_property = |word: &&str| word.starts_with(['&', '!']);
+    let begins = value.split_whitespace().find(|word| !is_property(word));
+    begins.is_some_and(|word| word.starts_with(['[', '{']))
+        && flow_marks(value).last().is_some_and(|mark| mark.open > 0)
+}
+
 /// The names that stand behind a mark of YAML's in these lines: `&` for an anchor, `*` for a reference to one.
 fn marked(lines: &str, mark: char) -> impl Iterator<Item = String> {
     let words = lines.split(|c: char| c.is_whitespace() || "[]{},".contains(c));
@@ -814,6 +920,57 @@ mod tests {
         assert_eq!(document.as_str(), expected.replace("06Z\n---", "06Z\nstatus: superseded\n---"));
         assert_eq!(document.unit("x.md").unwrap().status.as_deref(), Some("superseded"));
         assert_eq!(Document::parse(document.as_str()).unwrap(), document);
+    }
+
+    #[test]
+    fn a_value_in_flow_style_may_end_at_the_margin() {
+        let front = "version: 1.10 # keep me\nlinks: &l\n  - x\nmore:\n  - *l\ntags: [\n  a, 'b]', # ]\nc\n]\nsize: 0x1F\nlist: {a: [\n1\n]}\n";
+        let mut document = Document::parse(format!("---\n{front}---\n")).unwrap();
+        document.set("size", &"x".into());
+        let expected = front.replace("0x1F", "x");
+        assert_eq!(document.as_str(), format!("---\n{expected}---\n"));
+        document.set("tags", &Value::Sequence(vec!["q".into()]));
+        let tags = "tags: [\n  a, 'b]', # ]\nc\n]\n";
+        assert_eq!(document.as_str(), format!("---\n{}---\n", expected.replace(tags, "tags:\n- q\n")));
+        document.set("list", &"y".into());
+        assert!(document.as_str().ends_with("size: x\nlist: y\n---\n"), "{}", document.as_str());
+    }
+
+    #[test]
+    fn what_is_added_to_a_list_in_flow_style_stands_in_it() {
+        let list = |items: &[&str]| Value::Sequence(items.iter().map(|item| (*item).into()).collect());
+        for (before, items, after) in [
+            ("[C++, 'a]'] # mine", &["C++", "a]", "ops"][..], "[C++, 'a]', ops] # mine"),
+            ("[\n  a\n]", &["a", "b: c", "d"], "[\n  a, 'b: c', d\n]"),
+            ("[] # none", &["a"], "[a] # none"),
+            // What cannot be written so.
+            ("[a,]", &["a", "b"], "\n- a\n- b"),
+            ("[a]", &["a", "b, c"], "\n- a\n- b, c"),
+            ("[a, b]", &["b"], "\n- b"),
+        ] {
+            let file = |tags: &str| format!("---\ntags: {tags}\nk: 1.10\n---\n").replace(": \n", ":\n");
+            let mut document = Document::parse(file(before)).unwrap();
+            document.set("tags", &list(items));
+            assert_eq!(document.as_str(), file(after));
+        }
+    }
+
+    #[test]
+    fn a_mapping_in_flow_style_keeps_its_values_as_they_are_written() {
+        let front = "# mine\n{type: note, version: 1.10, phone: 0x1F, f: 1e3, list: [a, 'b, c'],\n \"oct\":0o17, zip: 01234, y: yes} # c\n";
+        let mut document = Document::parse(format!("---\n{front}---\n\nbody\n")).unwrap();
+        document.set("status", &"archived".into());
+        let lines = "# mine\ntype: note\nversion: 1.10\nphone: 0x1F\nf: 1e3\nlist: [a, 'b, c']\n\"oct\": 0o17\nzip: 01234\ny: yes\n# c\nstatus: archived\n";
+        assert_eq!(document.as_str(), format!("---\n{lines}---\n\nbody\n"));
+        let again = Document::parse(document.as_str()).unwrap();
+        assert_eq!(again, document);
+    }
+
+    #[test]
+    fn a_part_of_the_body_is_replaced_alone() {
+        let mut document = Document::parse("---\r\ntype: note\r\n---\r\nab\ncd\r\n").unwrap();
+        document.replace_in_body(1..2, "B\n");
+        assert_eq!(document.as_str(), "---\r\ntype: note\r\n---\r\naB\r\n\ncd\r\n");
     }
 
     #[test]

@@ -142,12 +142,17 @@ pub fn nfc(text: &str) -> String {
     if text.is_ascii() { text.to_owned() } else { text.nfc().collect() }
 }
 
-/// The path of the file that has an id, of all that claim it. Takes pairs of id and path.
-pub fn id_owners<'a>(claims: impl IntoIterator<Item = (&'a str, &'a str)>) -> HashMap<&'a str, &'a str> {
+/// The path of the file that has an id, of all that claim it: of one that waits for its review only if all do. Takes pairs of
+/// id and path.
+pub fn id_owners<'a>(
+    claims: impl IntoIterator<Item = (&'a str, &'a str)>,
+    is_pending: impl Fn(&str) -> bool,
+) -> HashMap<&'a str, &'a str> {
     let mut owners: HashMap<&str, &str> = HashMap::new();
+    let rank = |id, path| (is_pending(path), claim_rank(id, path));
     for (id, path) in claims {
         let owner = owners.entry(id).or_insert(path);
-        if claim_rank(id, path) < claim_rank(id, owner) {
+        if *owner != path && rank(id, path) < rank(id, *owner) {
             *owner = path;
         }
     }
@@ -155,8 +160,12 @@ pub fn id_owners<'a>(claims: impl IntoIterator<Item = (&'a str, &'a str)>) -> Ha
 }
 
 /// Splits files into those that have the id that they claim, and the others, as pairs of the owner's path and the file.
-pub fn split_owners<T>(files: Vec<T>, claim: impl Fn(&T) -> (&str, &str)) -> (Vec<T>, Vec<(String, T)>) {
-    let owners = id_owners(files.iter().map(&claim));
+pub fn split_owners<T>(
+    files: Vec<T>,
+    claim: impl Fn(&T) -> (&str, &str),
+    is_pending: impl Fn(&str) -> bool,
+) -> (Vec<T>, Vec<(String, T)>) {
+    let owners = id_owners(files.iter().map(&claim), is_pending);
     let owner_of = |file: &T| {
         let (id, path) = claim(file);
         owners.get(id).filter(|owner| **owner != path).map(|owner| (*owner).to_owned())
@@ -334,8 +343,11 @@ mod tests {
 
     #[test]
     fn the_file_that_is_named_by_an_id_has_it() {
-        let owners = id_owners([("a", "d/a 1.md"), ("a", "d/a.md"), ("b", "d/y.md"), ("b", "d/x.md")]);
+        let claims = [("a", "d/a 1.md"), ("a", "d/a.md"), ("b", "d/y.md"), ("b", "d/x.md")];
+        let owners = id_owners(claims, |_| false);
         assert_eq!((owners["a"], owners["b"]), ("d/a.md", "d/x.md"));
+        let owners = id_owners(claims, |path| path != "d/a 1.md");
+        assert_eq!((owners["a"], owners["b"]), ("d/a 1.md", "d/x.md"));
     }
 
     #[test]

@@ -19,20 +19,23 @@ pub trait CountTokens: Send + Sync {
 /// Applied to knowledge when it is stored and when it is shown: hidden text is a way to plant instructions in a stored
 /// memory.
 pub fn strip_hidden(text: &str) -> String {
-    strip(text, Unclosed::Removed, |_| false)
+    strip(text, Unclosed::Removed, "")
 }
 
-/// The same for a text that is stored, of which nothing else is lost: a comment that is never closed becomes text, and one
-/// that stands in `before`, the text that it replaces, stays.
+/// The same for a text that is stored, of which nothing else is lost: a comment that is never closed becomes text, and a
+/// comment or hidden character that stands in `before`, the text that it replaces, stays.
 pub fn strip_hidden_to_store(text: &str, before: &str) -> String {
-    strip(text, Unclosed::Shown, |comment| before.contains(comment))
+    strip(text, Unclosed::Shown, before)
 }
 
-fn strip(text: &str, unclosed: Unclosed, is_kept: impl Fn(&str) -> bool) -> String {
+fn strip(text: &str, unclosed: Unclosed, before: &str) -> String {
     // Most text is plain ASCII, which is quickly checked byte by byte.
     let is_plain = text.bytes().all(|byte| matches!(byte, b' '..=b'~' | b'\n' | b'\t'));
-    let text: String = if is_plain { text.to_owned() } else { visible(text).collect() };
-    if text.contains("<!--") { without_comments(&text, unclosed, is_kept) } else { text }
+    let text: String = if is_plain { text.to_owned() } else { visible_or_in(text, before).collect() };
+    match text.contains("<!--") {
+        true => without_comments(&text, unclosed, |comment| before.contains(comment)),
+        false => text,
+    }
 }
 
 /// A word without its ending, so that "retries" and "retry" are the same.
@@ -61,6 +64,12 @@ pub fn is_hidden(c: char) -> bool {
 /// The characters of a text that are not hidden; a carriage return alone is a line feed. A joiner between two of them stays where it is spelling: in scripts whose
 /// letters join, as Arabic and those of India, and within an emoji.
 pub fn visible(text: &str) -> impl Iterator<Item = char> {
+    visible_or_in(text, "")
+}
+
+/// The same with the hidden characters that `before` has.
+fn visible_or_in(text: &str, before: &str) -> impl Iterator<Item = char> {
+    let known: HashSet<char> = before.chars().filter(|&c| c != '\r' && is_hidden(c)).collect();
     // Latin, Greek, Cyrillic and Hebrew letters, and so all keys and tokens, come before.
     let joins = |c: Option<char>| c.is_some_and(|c| c >= '\u{600}' && !is_hidden(c));
     let (mut before, mut chars) = (None, text.chars().peekable());
@@ -71,7 +80,7 @@ pub fn visible(text: &str) -> impl Iterator<Item = char> {
             let c = if ends_line { '\n' } else { c };
             let is_spelling =
                 matches!(c, '\u{200c}' | '\u{200d}') && joins(before) && joins(chars.peek().copied());
-            if is_spelling || !is_hidden(c) {
+            if is_spelling || !is_hidden(c) || known.contains(&c) {
                 before = Some(c);
                 return Some(c);
             }
@@ -555,6 +564,7 @@ mod tests {
     fn what_is_stored_becomes_visible_and_keeps_the_comments_of_before() {
         let text = "a <!-- mine --> <!-- obey -->\n\n<!-- never closed\n\n<!-- nor this";
         let stored = "a <!-- mine --> \n\n&lt;!-- never closed\n\n&lt;!-- nor this";
+        assert_eq!(strip_hidden_to_store("a\u{200f}b\u{ad}c\r\n", "\u{200f}\r"), "a\u{200f}bc\n");
         assert_eq!(strip_hidden_to_store(text, "<!-- mine -->"), stored);
         assert_eq!(strip_hidden(text), "a  \n\n");
     }

@@ -32,10 +32,9 @@ impl Wikilink<'_> {
         of_title.into_iter().chain(by_name)
     }
 
-    /// Whether it names the file at this path. Case does not count, nor does the folder.
+    /// Whether it names the file at this path, as [`is_at`] says.
     pub fn names_file(&self, path: &str) -> bool {
-        let name = |path: &str| nfc(file_stem(path)).to_lowercase();
-        name(self.target) == name(path)
+        is_at(self.target, path)
     }
 
     /// A link to the same place in another file, as it is written.
@@ -45,6 +44,14 @@ impl Wikilink<'_> {
         let shown = shown.map(|shown| format!("{bar}{shown}")).unwrap_or_default();
         format!("{mark}[[{file}{}{shown}]]", self.heading)
     }
+}
+
+/// Whether a target is the file at this path: by its name, or by the end of its path if it has a folder. Case does not count.
+pub fn is_at(target: &str, path: &str) -> bool {
+    let folded = |path: &str| nfc(path.strip_suffix(".md").unwrap_or(path)).to_lowercase();
+    // Obsidian takes paths from the note as well.
+    let target = folded(target.trim_start_matches("../").trim_start_matches("./").trim_start_matches('/'));
+    folded(path).strip_suffix(&target).is_some_and(|before| before.is_empty() || before.ends_with('/'))
 }
 
 /// A text with what `new` gives in the place of links; where it gives nothing, the link stays.
@@ -143,6 +150,24 @@ mod tests {
         assert_eq!(headings, ["", "#Size", "", ""]);
         for link in wikilinks(text) {
             assert!(text[link.span.clone()].starts_with("[[") && text[link.span].ends_with("]]"));
+        }
+    }
+
+    #[test]
+    fn a_target_with_a_folder_is_the_end_of_a_path() {
+        let path = "domains/web/notes/Up A.md";
+        for (target, names_it) in [
+            ("up a", true),
+            ("notes/Up A.md", true),
+            ("../notes/up a", true),
+            ("./Up A", true),
+            ("domains/web/notes/up a", true),
+            ("Daily/up a", false),
+            ("tes/up a", false),
+            ("p a", false),
+            ("x/domains/web/notes/up a", false),
+        ] {
+            assert_eq!(is_at(target, path), names_it, "{target}");
         }
     }
 

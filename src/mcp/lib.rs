@@ -704,14 +704,12 @@ impl ServedBrain {
         let edit = move |notebook: &mut Notebook, now| {
             let unit = &notebook.find_note_to_change(&note)?.unit;
             let id = unit.id.clone();
-            let content = match old.zip(new) {
-                Some((old, new)) => {
-                    let changed = notebook.content_with(&id, &old, &new)?;
-                    Some(actors::notes::checked_whole(::notes::content(unit), changed)?)
-                }
-                None => None,
-            };
-            notebook.edit(&id, Edit { title, content, tags: None }, now)?;
+            let part = old.zip(new);
+            if let Some((old, new)) = &part {
+                let changed = notebook.content_with(&id, old, new)?;
+                actors::notes::checked_whole(::notes::content(unit), changed)?;
+            }
+            notebook.edit(&id, Edit { title, part, ..Edit::default() }, now)?;
             Ok(id)
         };
         let (id, written) = self.write_notes(message, edit).await?;

@@ -97,6 +97,14 @@ pub enum Error {
         /// How many times it is there.
         count: usize,
     },
+    /// It lies outside of the units' folder, where no command for notes writes.
+    #[error("{id} is outside of domains/, where no note is changed: {path} is a file to edit by hand")]
+    Outside {
+        /// The unit.
+        id: UnitId,
+        /// Its file.
+        path: String,
+    },
     /// The unit is neither a note nor a fact.
     #[error("{id} is no note but a {kind}")]
     NotANote {

@@ -85,7 +85,11 @@ impl NewNote {
             front.push(("scope", serde_yaml::to_value(&self.scope).unwrap_or_default()));
         }
         front.extend([("created", stamp(now)), ("last_modified", stamp(now))]);
-        let document = Document::compose(&front, &body(&title, content, "")?);
+        let content = checked_content(content, "")?;
+        // The heading is there already.
+        let below = content.strip_prefix(&format!("# {title}\n")).map(str::trim);
+        let content = below.filter(|below| !below.is_empty()).unwrap_or(&content);
+        let document = Document::compose(&front, &format!("\n# {title}\n\n{content}\n"));
         Ok((format!("domains/{domain}/{}/{id}.md", self.kind.folder()), document))
     }
 }
@@ -101,22 +105,41 @@ pub(crate) fn checked_title(title: &str) -> Result<String, Error> {
     }
 }
 
-/// The markdown of a note: its title as a heading, and its content. `before` is the content that it had.
-pub(crate) fn body(title: &str, content: &str, before: &str) -> Result<String, Error> {
+/// The content of a note as it is written. `before` is the content that it had.
+pub(crate) fn checked_content(content: &str, before: &str) -> Result<String, Error> {
     let content = text::strip_hidden_to_store(content, before);
     if let Some(line) = text::conflict_line(&content) {
         return Err(Error::ConflictMark { line });
     }
     let content = content.trim();
-    // The heading is there already.
-    let content = content.strip_prefix(&format!("# {title}\n")).unwrap_or(content);
-    if content.trim().is_empty() {
+    if content.is_empty() {
         return Err(Error::Empty { what: "content" });
     }
     if content.len() > CONTENT_BYTES_MAX {
         return Err(Error::TooMuch { what: "content", limit: format!("{} KiB", CONTENT_BYTES_MAX / 1024) });
     }
-    Ok(format!("\n# {title}\n\n{}\n", content.trim()))
+    Ok(content.to_owned())
+}
+
+/// The tags of a file with others behind them, as far as it has not got those; `None` if it has.
+pub(crate) fn with_tags(
+    document: &Document,
+    present: &[String],
+    more: &[String],
+) -> Result<Option<Value>, Error> {
+    let Value::Sequence(mut more) = tags(more)? else { return Ok(None) };
+    more.retain(|tag| !present.iter().any(|known| tag.as_str() == Some(&name::written_tag(known))));
+    let written = match document.get("tags") {
+        Some(Value::Sequence(written)) => written,
+        _ => present.iter().map(|tag| tag.as_str().into()).collect(),
+    };
+    match written.len() + more.len() {
+        _ if more.is_empty() => Ok(None),
+        count if count > TAGS_MAX => {
+            Err(Error::TooMuch { what: "number of tags", limit: TAGS_MAX.to_string() })
+        }
+        _ => Ok(Some(Value::Sequence(written.into_iter().chain(more).collect()))),
+    }
 }
 
 pub(crate) fn tags(words: &[String]) -> Result<Value, Error> {

@@ -1,14 +1,15 @@
 //! The files of a brain, and what is done to its notes.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::sync::OnceLock;
 
 use jiff::Timestamp;
 use knowledge::name::{claim_rank, file_stem, nfc};
 use knowledge::related::{entries, repeat_in_links};
 use knowledge::unit::is_retired;
-use knowledge::wikilink::{Wikilink, rewritten};
-use knowledge::{Document, Unit, UnitId, UnitType, name};
+use knowledge::wikilink::{Wikilink, is_at, rewritten};
+use knowledge::{Document, Unit, UnitId, UnitType, name, text};
 use serde_yaml::Value;
 
 use crate::error::Error;
@@ -18,6 +19,7 @@ use crate::new_note::{self, NewNote, checked_title, stamp};
 /// How many ids an error lists.
 const LISTED_MAX: usize = 5;
 const ARCHIVED: &str = "archived";
+const UNITS_FOLDER: &str = "domains/";
 
 /// The paths of the units that have a name, by the name as it is compared.
 type ByName = BTreeMap<String, BTreeSet<String>>;
@@ -75,6 +77,21 @@ pub struct NoteFile {
     pub unit: Unit,
 }
 
+impl NoteFile {
+    /// Whether it is read only: a note of a folder that was there before the brain, which is not written to.
+    fn is_outside(&self) -> bool {
+        !self.path.starts_with(UNITS_FOLDER)
+    }
+
+    /// What a wikilink names the file by: notes outside of the units' folder may have the same name in several folders.
+    fn link_name(&self) -> &str {
+        match self.is_outside() {
+            true => self.path.strip_suffix(".md").unwrap_or(&self.path),
+            false => file_stem(&self.path),
+        }
+    }
+}
+
 /// A file that has changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileChange {
@@ -93,8 +110,12 @@ pub struct Edit {
     pub title: Option<String>,
     /// New markdown below the title.
     pub content: Option<String>,
+    /// A text that stands in the content once, and the one that takes its place.
+    pub part: Option<(String, String)>,
     /// New tags.
     pub tags: Option<Vec<String>>,
+    /// Tags besides those that it has.
+    pub more_tags: Vec<String>,
 }
 
 /// What [`Notebook::remember`] did.
@@ -151,7 +172,8 @@ impl Notebook {
         self.known.insert(path.to_owned());
     }
 
-    /// All units, by path. Of files with the same id only the one that has it, as in the index.
+    /// All units, by path, also those outside of the units' folder, which are only read. Of files with the same id only the
+    /// one that has it, as in the index.
     pub fn files(&self) -> impl Iterator<Item = &NoteFile> {
         self.files.values().filter(|file| self.ids.get(&file.unit.id) == Some(&file.path))
     }
@@ -203,21 +225,19 @@ impl Notebook {
         Err(Error::Missing { name })
     }
 
-    /// The unit that a wikilink leads to: that of the file with this name, or else as [`find_whole`](Self::find_whole).
+    /// The unit that a wikilink leads to: that of the file with this name, or else as [`find_whole`](Self::find_whole). A
+    /// target with a folder is the end of a path.
     ///
     /// # Errors
     /// [`Error::Missing`], [`Error::Ambiguous`].
     pub fn find_linked(&self, target: &str) -> Result<&NoteFile, Error> {
-        let find = |name: &str| {
-            let stem = nfc(name);
-            let named = self.at(self.names().file_names.get(&fold(name)));
-            let named = named.into_iter().find(|file| nfc(file_stem(&file.path)) == stem);
-            named.map_or_else(|| self.find_whole(name), Ok)
-        };
-        match find(target) {
-            Err(Error::Missing { .. }) if target.contains('/') => find(file_stem(target)),
-            found => found,
-        }
+        let stem = nfc(file_stem(target));
+        let paths = self.names().file_names.get(&fold(&stem)).into_iter().flatten();
+        let named = paths.filter_map(|path| self.files.get(path)).filter(|file| match target.contains('/') {
+            true => is_at(target, &file.path),
+            false => nfc(file_stem(&file.path)) == stem,
+        });
+        named.min_by_key(|file| file.is_outside()).map_or_else(|| self.find_whole(target), Ok)
     }
 
     /// As [`find`](Self::find), to change what is found: the beginning of an id is not enough.
@@ -283,10 +303,7 @@ impl Notebook {
         };
         let (id, before) = (known.unit.id.clone(), content(&known.unit).to_owned());
         let was_archived = is_archived(&known.unit);
-        let mut tags = known.unit.tags.clone();
-        tags.extend(new.tags.into_iter().filter(|tag| !known.unit.tags.contains(tag)));
-        let tags = Some(tags).filter(|tags| *tags != known.unit.tags);
-        let edit = Edit { content: Some(new.content), tags, ..Edit::default() };
+        let edit = Edit { content: Some(new.content), more_tags: new.tags, ..Edit::default() };
         if !self.edit(&id, edit, now)? && !was_archived {
             return Ok(Remembered::Unchanged(id));
         }
@@ -296,33 +313,48 @@ impl Notebook {
         Ok(Remembered::Changed(id, before))
     }
 
-    /// Changes a note; `false` if it is as wanted already.
+    /// Changes a note; `false` if it is as wanted already. Of its text every byte stays that the change is not about.
     ///
     /// # Errors
-    /// [`Error::Missing`], [`Error::Empty`], [`Error::TooMuch`], [`Error::ConflictMark`].
+    /// [`Error::Missing`], [`Error::Outside`], [`Error::Empty`], [`Error::TooMuch`], [`Error::NotOnce`],
+    /// [`Error::ConflictMark`].
     pub fn edit(&mut self, id: &UnitId, edit: Edit, now: Timestamp) -> Result<bool, Error> {
         let file = self.file(id)?;
-        let (old_title, old_content) = (file.unit.title.clone(), content(&file.unit).replace("\r\n", "\n"));
-        let mut document = file.document.clone();
+        let old_title = &file.unit.title;
         let title = edit.title.as_deref().map_or(Ok(old_title.clone()), checked_title)?;
-        if title != old_title {
-            document.set("title", &title.as_str().into());
-            if let Some(aliases) = renamed(document.get("aliases"), &old_title, &title) {
-                document.set("aliases", &aliases);
+        let mut document = file.document.clone();
+        if let Some((old, new)) = edit.part {
+            document = self.with_part(file, &old, &self.resolved(&new))?;
+        }
+        if let Some(new) = edit.content {
+            let old = content(&file.unit).replace("\r\n", "\n");
+            let new = self.resolved(&new);
+            if new.trim() != old {
+                let place = content_place(document.body(), old_title);
+                let has_heading = heading(document.body()).is_some_and(|heading| heading.end <= place.start);
+                let new = if has_heading { &new[content_place(&new, &title)] } else { &new };
+                let new = new_note::checked_content(new, &old)?;
+                let space = if place.is_empty() { "\n\n" } else { "" };
+                document.replace_in_body(place, &format!("{space}{new}"));
             }
         }
-        let new = edit.content.map(|content| self.resolved(&content));
-        match new.filter(|new| new.trim() != old_content) {
-            Some(new) => document.set_body(&new_note::body(&title, &new, &old_content)?),
-            None if title == old_title => {}
-            None => {
-                if let Some(body) = with_heading(document.body(), &old_title, &title) {
-                    document.set_body(&body);
-                }
+        if title != *old_title {
+            let of_title = heading(document.body());
+            if let Some(heading) =
+                of_title.filter(|heading| is_title(&document.body()[heading.clone()], old_title))
+            {
+                document.replace_in_body(heading, &title);
+            }
+            document.set("title", &title.as_str().into());
+            if let Some(aliases) = renamed(document.get("aliases"), old_title, &title) {
+                document.set("aliases", &aliases);
             }
         }
         if let Some(tags) = edit.tags {
             document.set("tags", &new_note::tags(&tags)?);
+        }
+        if let Some(tags) = new_note::with_tags(&document, &file.unit.tags, &edit.more_tags)? {
+            document.set("tags", &tags);
         }
         self.replace(id, document, now)
     }
@@ -392,16 +424,56 @@ impl Notebook {
     /// not seen, or what somebody else has changed since.
     ///
     /// # Errors
-    /// [`Error::NotOnce`], [`Error::Missing`].
+    /// [`Error::NotOnce`], [`Error::Missing`], [`Error::Outside`], [`Error::Empty`], [`Error::TooMuch`],
+    /// [`Error::ConflictMark`].
     pub fn content_with(&self, id: &UnitId, old: &str, new: &str) -> Result<String, Error> {
-        // Whatever line ends the file and the texts have, and with those before and after the content.
-        let [old, new, content] =
-            [old, new, content(&self.file(id)?.unit)].map(|text| text.replace("\r\n", "\n"));
-        let content = format!("\n{content}\n");
-        match content.matches(&old).count() {
-            1 => Ok(content.replacen(&old, &new, 1)),
-            count => Err(Error::NotOnce { id: id.clone(), count }),
+        let file = self.file(id)?;
+        let document = self.with_part(file, old, new)?;
+        Ok(document.body()[content_place(document.body(), &file.unit.title)].to_owned())
+    }
+
+    /// The file of a note with `new` in the place of `old` in its content.
+    fn with_part(&self, file: &NoteFile, old: &str, new: &str) -> Result<Document, Error> {
+        // Whatever line ends the file and the texts have.
+        let [old, new] = [old, new].map(|text| text.replace("\r\n", "\n"));
+        let body = file.document.body();
+        let place = content_place(body, &file.unit.title);
+        // With the line ends before and after the content.
+        let before = body[..place.start].strip_suffix('\n').map_or(place.start, str::len);
+        let after = place.end + body[place.end..].find('\n').map_or(0, |end| end + 1);
+        let mut text = body[before..after].replace("\r\n", "\n");
+        if after == place.end {
+            text.push('\n');
         }
+        let (1, Some(at)) = (text.matches(&old).count(), text.find(&old)) else {
+            return Err(Error::NotOnce { id: file.unit.id.clone(), count: text.matches(&old).count() });
+        };
+        let offset = |at| before + offset_in_file(&body[before..after], at);
+        let (start, end) = (offset(at), offset(at + old.len()));
+        // The line end after the title stays.
+        let new = if start < place.start { new.trim_start_matches('\n') } else { &new };
+        let (mut start, mut end, mut new) = (start.max(place.start), end, new.to_owned());
+        if body[end..].trim().is_empty() {
+            // The text ends with it, as before.
+            new.truncate(new.trim_end().len());
+            if new.is_empty() {
+                start = body[..start].trim_end().len().max(place.start);
+            }
+            new.push_str(&body[place.end..]);
+            end = body.len();
+        }
+        let mut document = file.document.clone();
+        document.replace_in_body(start..end, &new);
+        let content = |document: &Document| {
+            document.body()[content_place(document.body(), &file.unit.title)].replace("\r\n", "\n")
+        };
+        let (old, changed) = (content(&file.document), content(&document));
+        let shown = new_note::checked_content(&changed, &old)?;
+        // What becomes hidden only together with what stands around it.
+        if shown != changed && text::strip_hidden_to_store(&old, &old) == old {
+            document.replace_in_body(content_place(document.body(), &file.unit.title), &shown);
+        }
+        Ok(document)
     }
 
     /// Archives a note, which hides it from sessions, or takes it back; `false` if it is so already.
@@ -435,7 +507,7 @@ impl Notebook {
         let names: BTreeSet<String> = names.into_iter().chain(aliases(file)).collect();
         let others: Vec<UnitId> = self
             .files()
-            .filter(|file| file.unit.related.iter().any(|related| related.id == *id))
+            .filter(|file| !file.is_outside() && file.unit.related.iter().any(|related| related.id == *id))
             .map(|file| file.unit.id.clone())
             .collect();
         for other in &others {
@@ -482,7 +554,7 @@ impl Notebook {
         now: Timestamp,
     ) -> Result<(), Error> {
         let mut changed = Vec::new();
-        for file in self.notes() {
+        for file in self.notes().filter(|file| !file.is_outside()) {
             let body = rewritten(&file.unit.body, |link| new(self, link));
             if body != file.unit.body {
                 let mut document = file.document.clone();
@@ -506,23 +578,26 @@ impl Notebook {
 
     /// The files at some paths.
     fn at(&self, paths: Option<&BTreeSet<String>>) -> Vec<&NoteFile> {
-        paths.into_iter().flatten().filter_map(|path| self.files.get(path)).collect()
+        inside_first(paths.into_iter().flatten().filter_map(|path| self.files.get(path)).collect())
     }
 
     fn with_alias(&self, folded: &str) -> Vec<&NoteFile> {
         // Few have the name anywhere; YAML takes long to parse.
         let near = self.names().front_matters.iter().filter(|(_, text)| text.contains(folded));
         let near = near.filter_map(|(path, _)| self.files.get(path));
-        near.filter(|file| aliases(file).any(|alias| alias == folded)).collect()
+        inside_first(near.filter(|file| aliases(file).any(|alias| alias == folded)).collect())
     }
 
     fn get(&self, id: &UnitId) -> Option<&NoteFile> {
         self.files.get(self.ids.get(id)?)
     }
 
-    /// The file that is changed with a unit; an error if other files have the same id.
+    /// The file that is changed with a unit; an error if other files have the same id, or it is only read.
     fn file(&self, id: &UnitId) -> Result<&NoteFile, Error> {
         let found = self.get(id).ok_or_else(|| Error::Missing { name: id.to_string() })?;
+        if found.is_outside() {
+            return Err(Error::Outside { id: id.clone(), path: found.path.clone() });
+        }
         let files = self.files.values().filter(|file| file.unit.id == *id);
         match files.clone().nth(1) {
             None => Ok(found),
@@ -566,7 +641,7 @@ impl Notebook {
         let Some(file) = self.get(id) else { return Ok(false) };
         if is_note(&file.unit) {
             let named = |id: &str| {
-                let file = self.get(&UnitId::verbatim(id))?;
+                let file = self.get(&UnitId::verbatim(id)).filter(|file| !file.is_outside())?;
                 Some((file_stem(&file.path), file.unit.title.as_str()))
             };
             repeat_in_links(&mut document, &entries(&file.document), named);
@@ -588,7 +663,7 @@ impl Notebook {
     }
 
     fn resolved(&self, content: &str) -> String {
-        links::resolved(content, |target| self.find_linked(target).ok().map(|file| file_stem(&file.path)))
+        links::resolved(content, |target| self.find_linked(target).ok().map(NoteFile::link_name))
     }
 
     /// An id that no file has.
@@ -638,12 +713,51 @@ fn aliases(file: &NoteFile) -> impl Iterator<Item = String> {
 
 /// What a note says: its body without the heading that repeats its title. The value of a fact.
 pub fn content(unit: &Unit) -> &str {
-    let body = unit.body.trim();
-    let heading = body.strip_prefix("# ").and_then(|rest| rest.split_once('\n').or(Some((rest, ""))));
-    match heading {
-        Some((heading, rest)) if heading.trim() == unit.title => rest.trim(),
-        _ => body,
+    &unit.body[content_place(&unit.body, &unit.title)]
+}
+
+/// Where the content stands in a body.
+fn content_place(body: &str, title: &str) -> Range<usize> {
+    let heading = heading(body).filter(|heading| is_title(&body[heading.clone()], title));
+    let above = heading.map_or(0, |heading| heading.end);
+    let below = body[above..].find('\n').filter(|_| above > 0).map_or(above, |end| above + end);
+    let content = body[below..].trim();
+    let end = body.trim_end().len().max(above);
+    end - content.len()..end
+}
+
+/// Where the text of the heading stands that a body begins with.
+fn heading(body: &str) -> Option<Range<usize>> {
+    let line = body.trim_start().strip_prefix("# ")?;
+    let start = body.len() - line.trim_start_matches([' ', '\t']).len();
+    let end = body[start..].find('\n').map_or(body.len(), |end| start + end);
+    Some(start..start + body[start..end].trim_end().len())
+}
+
+/// Whether a heading is that of a title, which is one line without the marks that may close a heading.
+fn is_title(heading: &str, title: &str) -> bool {
+    text::one_line(heading.trim_end_matches('#'), 200) == title
+}
+
+/// The offset in a file's text of an offset in the same with the line ends of Unix.
+fn offset_in_file(text: &str, offset: usize) -> usize {
+    let is_end = |at: usize| text[at..].starts_with("\r\n");
+    let mut chars = text.char_indices().filter(|(at, _)| !is_end(*at)).scan(0, |read, (at, c)| {
+        let begun = *read;
+        *read += c.len_utf8();
+        Some((begun, at))
+    });
+    let at = chars.find(|(begun, _)| *begun >= offset).map_or(text.len(), |(_, at)| at);
+    // A carriage return belongs to the line feed behind it.
+    if text[..at].ends_with('\r') && text[at..].starts_with('\n') { at - 1 } else { at }
+}
+
+/// Notes of the units' folder hide others of the same name.
+fn inside_first(mut files: Vec<&NoteFile>) -> Vec<&NoteFile> {
+    if files.iter().any(|file| !file.is_outside()) {
+        files.retain(|file| !file.is_outside());
     }
+    files
 }
 
 fn is_note(unit: &Unit) -> bool {
@@ -659,14 +773,6 @@ fn only_note(file: &NoteFile) -> Result<&NoteFile, Error> {
 
 fn is_archived(unit: &Unit) -> bool {
     unit.status.as_deref().is_some_and(is_retired)
-}
-
-/// A body with a new title in the heading that is the old one; `None` if it does not begin with that.
-fn with_heading(body: &str, old: &str, new: &str) -> Option<String> {
-    let heading = body.trim_start();
-    let rest = heading.strip_prefix("# ")?.trim_start().strip_prefix(old)?;
-    let is_whole = rest.lines().next().is_none_or(|more| more.trim().is_empty());
-    is_whole.then(|| format!("{}# {new}{rest}", &body[..body.len() - heading.len()]))
 }
 
 /// The aliases with a new title in the place of the old one.
@@ -958,7 +1064,8 @@ mod tests {
         let changed = notebook.remember(NewNote::fact("deploy host", "beta"), at(1)).unwrap();
         assert_eq!(changed, Remembered::Changed(added.id().clone(), "alpha".into()));
         // Edited as a note, it is another fact.
-        let edit = Edit { title: Some("Deploy server".into()), content: Some("gamma".into()), tags: None };
+        let edit =
+            Edit { title: Some("Deploy server".into()), content: Some("gamma".into()), ..Edit::default() };
         assert!(notebook.edit(added.id(), edit, at(2)).unwrap());
         assert!(notebook.fact("deploy host").is_none());
         let file = notebook.fact("deploy server").unwrap();
@@ -1036,6 +1143,36 @@ mod tests {
         assert_eq!(two, Remembered::Changed(one.clone(), "1".to_owned()));
         assert_eq!(notebook.file(&one).unwrap().unit.tags, ["ops", "web"]);
         assert_eq!(notebook.remember(tagged(&["web"]), at(3)).unwrap(), Remembered::Unchanged(one));
+    }
+
+    #[test]
+    fn tags_that_a_person_wrote_stay_when_others_are_added() {
+        for (tags, expected) in [
+            ("[C++, Node.js, Person/Ada] # mine", "[C++, Node.js, Person/Ada, ops] # mine\n"),
+            ("[\u{1f680}]", "[\u{1f680}, ops]\n"),
+            ("Ada, Web", "\n- Ada\n- Web\n- ops\n"),
+            ("\n  - C++ # mine\n", "\n  - C++ # mine\n  - ops\n"),
+        ] {
+            let path = "domains/general/facts/lang.md".to_owned();
+            let file = format!("---\ntype: fact\ntitle: lang\ntags: {tags}\n---\n\n# lang\n\nrust\n");
+            let mut notebook =
+                Notebook::new([(path, file.replace(": \n", ":\n").replace("\n\n---", "\n---"))]);
+            let new = NewNote { tags: vec!["ops".into(), "C++".into()], ..NewNote::fact("lang", "rust") };
+            let new = if tags.contains('C') { new } else { NewNote { tags: vec!["Ops".into()], ..new } };
+            notebook.remember(new, at(1)).unwrap();
+            let text = notebook.changes()[0].text.clone().unwrap();
+            assert!(text.contains(&format!("tags: {expected}").replace(": \n", ":\n")), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_comment_that_an_edit_would_make_of_what_stands_there_is_shown() {
+        let path = "domains/general/notes/a.md".to_owned();
+        let file = "---\ntype: note\n---\nOne -- two --> three\n".to_owned();
+        let mut notebook = Notebook::new([(path, file)]);
+        let part = Some(("One ".to_owned(), "One <!".to_owned()));
+        notebook.edit(&UnitId::verbatim("a"), Edit { part, ..Edit::default() }, at(1)).unwrap();
+        assert!(!notebook.changes()[0].text.as_deref().unwrap().contains("<!--"));
     }
 
     #[test]

@@ -99,7 +99,7 @@ impl<'a> Files<'a> {
             });
         }
         let name = |observed: &'a Observed<'a>| {
-            (observed.unit.id.as_str(), (name::file_stem(observed.path), observed.unit.title.as_str()))
+            (observed.unit.id.as_str(), (observed.path, observed.unit.title.as_str()))
         };
         Self { files, by_id, other_paths, names: units.iter().map(name).collect(), now }
     }

@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
+use knowledge::name::file_stem;
 use knowledge::related::{entries, reason, repeat_in_links, target};
 use knowledge::wikilink::rewritten;
 use knowledge::{Document, UnitId};
 use serde_yaml::{Mapping, Value};
 
-/// The names of the units' files and their titles, by id: a file that a person has renamed keeps its id.
+/// The paths of the units' files and their titles, by id: a file that a person has renamed keeps its id.
 pub type FileNames<'a> = BTreeMap<&'a str, (&'a str, &'a str)>;
 
 /// A link that is added to a file.
@@ -72,7 +73,7 @@ pub(crate) fn point_to(
     let moved = rewritten(&body, |link| {
         let leads_there =
             link.target == from.as_str() || file(from).is_some_and(|file| link.names_file(file));
-        leads_there.then(|| link.to_file(file(to).unwrap_or(to.as_str()), link.shown))
+        leads_there.then(|| link.to_file(file(to).map_or(to.as_str(), file_stem), link.shown))
     });
     if moved != body {
         document.set_body(&moved);
@@ -100,7 +101,7 @@ fn replace(document: &mut Document, all: Vec<Value>, names: &FileNames<'_>) {
     let shown = self::entries(document);
     document.set("related", &Value::Sequence(entries));
     if document.get("links").is_some() {
-        repeat_in_links(document, &shown, |id| names.get(id).copied());
+        repeat_in_links(document, &shown, |id| names.get(id).map(|(path, title)| (file_stem(path), *title)));
     }
 }
 

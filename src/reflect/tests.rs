@@ -139,7 +139,7 @@ fn a_copy_is_merged_into_the_unit_that_sessions_use() {
     let after = after(&files, &findings);
     assert_eq!(after.len(), 2);
     let kept = text_of(&after, "one");
-    assert!(kept.contains("tags:\n- go\n- pools\nmine: 1 # kept\n"), "{kept}");
+    assert!(kept.contains("tags: [go, pools]\nmine: 1 # kept\n"), "{kept}");
     assert!(
         kept.contains("related:\n- id: three\n  relation: uses\n") && kept.ends_with(&format!("{BODY}\n")),
         "{kept}"
@@ -264,7 +264,7 @@ fn what_stays_linked_is_linked_by_the_name_of_its_file() {
 #[test]
 fn links_to_a_merged_file_lead_to_the_file_that_is_kept() {
     let links = "related: [beta]\nlinks: ['[[Beta file|The beta]]']\n";
-    let body = "See [[Beta file]], [[notes/Beta file.md#Size|it]] and [[beta]].";
+    let body = "See [[Beta file]], [[notes/Beta file.md#Size|it]], [[Daily/Beta file]] and [[beta]].";
     let files = [
         renamed("Alpha file", "alpha", "", BODY),
         renamed("Beta file", "beta", "", BODY),
@@ -282,7 +282,10 @@ fn links_to_a_merged_file_lead_to_the_file_that_is_kept() {
     let after = after(&files, &[Finding::new(Kind::Duplicate, change, String::new(), &[], "")]);
     let text = text_of(&after, "one");
     assert!(text.contains("related:\n- alpha\nlinks:\n- '[[Alpha file|The alpha]]'\n"), "{text}");
-    assert!(text.contains("See [[Alpha file]], [[Alpha file#Size|it]] and [[Alpha file]]."), "{text}");
+    assert!(
+        text.contains("See [[Alpha file]], [[Alpha file#Size|it]], [[Daily/Beta file]] and [[Alpha file]]."),
+        "{text}"
+    );
     assert!(text_of(&after, "two").contains("See [[Alpha file|the pool]]."), "{after:?}");
     let text = text_of(&after, "three");
     assert!(

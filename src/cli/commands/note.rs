@@ -367,7 +367,7 @@ impl UnlinkArgs {
 impl EditArgs {
     fn run(self, context: &Context) -> Result<(), CliError> {
         let tags = (!self.tags.is_empty()).then(|| tags_without_secrets(self.tags));
-        let mut edit = Edit { title: self.title, content: self.content, tags };
+        let mut edit = Edit { title: self.title, content: self.content, tags, ..Edit::default() };
         let mut before: Option<String> = None;
         let mut has_change = edit.title.is_some() || edit.content.is_some() || edit.tags.is_some();
         if !has_change && !std::io::stdin().is_terminal() {
