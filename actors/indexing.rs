@@ -11,7 +11,7 @@ use ractor::RpcReplyPort;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::background::run_blocking;
+use crate::background::{run_blocking, try_run_blocking};
 use crate::brain_view::BrainView;
 use crate::comparison::compare;
 use crate::embedding::{EmbeddingRequest, EmbeddingWorker};
@@ -199,7 +199,7 @@ impl IndexingWorker {
                 .and_then(|snapshot| Some(snapshot.model()?.name.clone()));
             ProgressFile::create(&this.setup.places.indexing(), model, present, of)
         };
-        tokio::task::spawn_blocking(create).await.ok()
+        try_run_blocking(create).await.ok()
     }
 
     /// Asks again if embedding fails with the request: what was embedded before is not lost.
