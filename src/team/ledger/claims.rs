@@ -24,9 +24,20 @@ pub(super) const NO_EARLIER_IN_SESSION: &str =
     "(j.stage NOT IN ('intake', 'extraction') OR NOT EXISTS (SELECT FROM jobs o
          WHERE o.brain = $1 AND o.session_id = j.session_id AND o.stage <> 'delivery' AND o.id < j.id))";
 
+/// Condition: at git and at delivery of brain `$1` no other capture is claimed, where `stage` is that stage.
+pub(super) fn one_at_a_time(stage: &str) -> String {
+    let is_free = |one: &str| {
+        format!(
+            "({stage} <> '{one}' OR NOT EXISTS (SELECT FROM jobs o
+                 WHERE o.brain = $1 AND o.stage = '{one}' AND o.claim IS NOT NULL))"
+        )
+    };
+    ["git", "delivery"].map(is_free).join(" AND ")
+}
+
 /// Claims the oldest capture that is due, or after many pauses the one that was not tried for the longest time, and reads
-/// it with its input. Rows are found by `id = (SELECT …)` and not by a
-/// join, for which the planner, where it has no statistics, may read all rows of the brain.
+/// it with its input. Rows are found by `id = (SELECT …)` and not by a join, for which the planner, where it has no
+/// statistics, may read all rows of the brain.
 ///
 /// One at a time is claimed at git and delivery; a unique index holds this also when two workers try at once. A capture
 /// waits at its first stage for its session's earlier ones until they are proposed, so that no line is captured twice
@@ -37,12 +48,9 @@ static CLAIM: LazyLock<String> = LazyLock::new(|| {
             "SELECT j.id FROM jobs j
              WHERE {condition}
                AND j.brain = $1 AND j.stage = $2 AND j.claim IS NULL AND (j.not_before <= $3 OR j.not_before > $4)
-               AND ($2 <> 'git' OR NOT EXISTS (SELECT FROM jobs o
-                   WHERE o.brain = $1 AND o.stage = 'git' AND o.claim IS NOT NULL))
-               AND ($2 <> 'delivery' OR NOT EXISTS (SELECT FROM jobs o
-                   WHERE o.brain = $1 AND o.stage = 'delivery' AND o.claim IS NOT NULL))
-               AND {NO_EARLIER_IN_SESSION}
-             ORDER BY {order} LIMIT 1 FOR UPDATE OF j SKIP LOCKED"
+               AND {} AND {NO_EARLIER_IN_SESSION}
+             ORDER BY {order} LIMIT 1 FOR UPDATE OF j SKIP LOCKED",
+            one_at_a_time("$2")
         )
     };
     let oldest = due("NOT EXISTS (SELECT FROM pause WHERE holds OR is_long)", "j.id");

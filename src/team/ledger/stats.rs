@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use queue::{State, Tally};
 
-use super::claims::{NO_EARLIER_IN_SESSION, RETRY_SPAN, after};
+use super::claims::{NO_EARLIER_IN_SESSION, RETRY_SPAN, after, one_at_a_time};
 use super::pauses::PAUSE_SPAN;
 use super::rows;
 use super::rows::storable;
@@ -84,18 +84,11 @@ pub(super) fn is_due(
                    WHERE p.brain = $1 AND p.stage = j.stage AND p.until > $3 AND p.until <= $5)"
         )
     };
-    let is_free = |stage: &str| {
-        format!(
-            "(j.stage <> '{stage}' OR NOT EXISTS (SELECT FROM jobs o
-                 WHERE o.brain = $1 AND o.stage = '{stage}' AND o.claim IS NOT NULL))"
-        )
-    };
     let sql = format!(
-        "SELECT 1 WHERE EXISTS ({} AND ($2 OR ({} AND {} AND {NO_EARLIER_IN_SESSION})))
+        "SELECT 1 WHERE EXISTS ({} AND ($2 OR ({} AND {NO_EARLIER_IN_SESSION})))
              OR ($2 AND EXISTS ({}))",
         is_due("IS NULL"),
-        is_free("git"),
-        is_free("delivery"),
+        one_at_a_time("j.stage"),
         is_due("IS NOT NULL")
     );
     let found = transaction
