@@ -261,6 +261,8 @@ impl Background {
 enum IndexState {
     /// It matched them at the last check.
     Current,
+    /// The same, and the next check is to begin once there is an answer, which it would slow down.
+    Due,
     /// It matches them now: a generation was published.
     Updated,
     /// It does not match them yet.
@@ -607,6 +609,9 @@ impl ServedBrain {
             Some(answer) => answer,
             None => self.service.ask(query, ANSWER_DEADLINE).await.map_err(|error| error.to_string())?,
         };
+        if state == IndexState::Due {
+            self.check_in_background();
+        }
         Ok((answer, state == IndexState::Behind))
     }
 
@@ -823,13 +828,7 @@ impl ServedBrain {
             && age < BACKGROUND_CHECK_INTERVAL.max(interval + *CHECK_INTERVAL.start())
         {
             self.checked_at.store(now, Ordering::SeqCst);
-            let this = self.clone();
-            self.background.spawn(async move {
-                if let Err(error) = this.refresh(ANSWER_DEADLINE).await {
-                    tracing::info!(%error, "the index is not up to date yet");
-                }
-            });
-            return IndexState::Current;
+            return IndexState::Due;
         }
         let is_empty = self.service.index().pin().is_ok_and(|snapshot| snapshot.units_count() == 0);
         let patience = match (is_empty, is_merged) {
@@ -850,6 +849,15 @@ impl ServedBrain {
                 IndexState::Behind
             }
         }
+    }
+
+    fn check_in_background(&self) {
+        let this = self.clone();
+        self.background.spawn(async move {
+            if let Err(error) = this.refresh(ANSWER_DEADLINE).await {
+                tracing::info!(%error, "the index is not up to date yet");
+            }
+        });
     }
 
     /// Notes that the index has what was merged, or was waited for.
