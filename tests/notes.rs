@@ -916,6 +916,20 @@ fn commit_note(sandbox: &Sandbox, name: &str, content: &str) -> String {
 }
 
 #[test]
+fn what_is_not_committed_is_listed_and_shown_as_the_index_has_it() {
+    let sandbox = Sandbox::with_brain();
+    let path = commit_note(&sandbox, "staging", "The host is alpha.");
+    let folder = sandbox.brain().join("domains/general/notes");
+    let text = std::fs::read_to_string(sandbox.brain().join(&path)).unwrap();
+    std::fs::write(sandbox.brain().join(&path), text.replace("alpha", "beta")).unwrap();
+    std::fs::write(folder.join("fresh.md"), text.replace("staging", "fresh")).unwrap();
+    assert!(sandbox.ok(["note", "show", "staging"]).contains("The host is beta."));
+    assert!(sandbox.ok(["note", "list"]).contains("fresh"));
+    let refused = fails(&sandbox, 3, &["note", "archive", "fresh"]);
+    assert!(refused.contains("committed"), "{refused}");
+}
+
+#[test]
 fn an_agents_edit_leaves_the_rest_of_a_note_as_it_was() {
     let sandbox = Sandbox::with_brain();
     let rest = "- one\n- two\n\nImportant: the key of the tests is ghp_0123456789abcdefghijklmnopqrstuvwxyz.\n\n\

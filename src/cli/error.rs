@@ -172,9 +172,10 @@ fn code_and_hint(error: &(dyn Error + 'static)) -> (u8, Option<String>) {
         (FAILED, error.hint().map(str::to_owned))
     } else if let Some(error) = of_notes {
         match error {
-            notes::Error::Missing { .. } => {
-                hint(MISSING, "`nugget note list` shows all; one on a branch has to be merged first")
-            }
+            notes::Error::Missing { .. } => hint(
+                MISSING,
+                "`nugget note list` shows all; one on a branch has to be merged first, and a new file committed",
+            ),
             notes::Error::NoFact { .. } => {
                 hint(MISSING, "`nugget list --type fact` shows all; one on a branch has to be merged first")
             }

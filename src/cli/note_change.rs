@@ -2,8 +2,9 @@
 
 use std::path::Path;
 
-use actors::Setup;
 use actors::notes::{NoteStore, Written};
+use actors::{BrainView, Setup};
+use brain::Files as _;
 use jiff::Timestamp;
 use knowledge::{Scope, Unit};
 use notes::{Notebook, content};
@@ -26,7 +27,18 @@ pub(crate) fn change<T>(
     Ok(NoteStore::default().write(&setup, message, now, |notebook| operation(notebook, now))?)
 }
 
-/// The notes of the brain.
+/// The notes as the index has them: with what is in the files and not committed.
+pub(crate) fn read_files(context: &Context) -> Result<Notebook, CliError> {
+    let (_, brain, _) = context.open()?;
+    let view = BrainView::open(&brain);
+    let texts = view.files()?.into_iter().filter_map(|file| {
+        let text = view.read(&file.path).ok()?;
+        Some((file.path, text))
+    });
+    Ok(Notebook::new(texts))
+}
+
+/// The notes that are changed: those of the last commit.
 pub(crate) fn read(context: &Context) -> Result<Notebook, CliError> {
     Ok(actors::notes::read(&open(context)?)?)
 }

@@ -20,7 +20,8 @@ const DISCARD_DEADLINE: Duration = Duration::from_secs(5);
 /// A body in memory, with its share of the memory for bodies.
 pub(crate) struct ReadBody {
     pub(crate) bytes: Bytes,
-    _reserved: Reserved,
+    /// To be kept as long as what was made of the bytes.
+    pub(crate) reserved: Reserved,
 }
 
 /// Reads a token's body of at most `bytes_max`.
@@ -51,7 +52,7 @@ pub(crate) async fn read(
     let read = tokio::time::timeout(shared.settings.limits.body_timeout, reading).await;
     shared.metrics.observe(Step::Body, begun.elapsed());
     match read {
-        Ok(Ok(read)) => Ok(ReadBody { bytes: read.to_bytes(), _reserved: reserved }),
+        Ok(Ok(read)) => Ok(ReadBody { bytes: read.to_bytes(), reserved }),
         Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_long().closing()),
         Ok(Err(_)) => {
             let detail = "the body could not be read to its end";

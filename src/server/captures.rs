@@ -94,15 +94,20 @@ async fn store(
     // Digests and JSON of 16 MiB take a while: apart from the threads that serve connections.
     let reading = move |_: &Parts| {
         check_digests(&digests, &read.bytes)?;
-        parse(&read.bytes, key)
+        let (slug, capture) = parse(&read.bytes, key)?;
+        Ok((slug, capture, read.reserved))
     };
-    let (slug, capture) = shared.call(Step::Parse, reading).await??;
+    let (slug, capture, reserved) = shared.call(Step::Parse, reading).await??;
     let brain = match slug {
         Some(slug) => caller.brain(shared, &slug).await?,
         None => only_brain(&caller)?,
     };
     let identity = Arc::clone(&caller.identity);
-    let storing = move |parts: &Parts| parts.captures.accept(&identity, &brain, capture);
+    let storing = move |parts: &Parts| {
+        // The capture is as large as its body, until it is stored.
+        let _reserved = reserved;
+        parts.captures.accept(&identity, &brain, capture)
+    };
     shared.call(Step::Capture, storing).await?.map_err(|error| match error {
         CaptureError::Conflict(detail) => Problem::new(StatusCode::CONFLICT, "conflict", detail),
         CaptureError::Unacceptable(detail) => invalid(detail),

@@ -18,7 +18,7 @@ use crate::context::Context;
 use crate::error::{CliError, USAGE};
 use crate::index_update::update_before_question;
 use crate::note_change::{
-    change, open, print_written, read, scope_of, tags_without_secrets, to_json, without_secrets,
+    change, open, print_written, read, read_files, scope_of, tags_without_secrets, to_json, without_secrets,
 };
 use crate::output::{self, counted, safe};
 use crate::unit_files::title_with_status;
@@ -405,7 +405,7 @@ impl EditArgs {
 
 impl ListArgs {
     fn run(self, context: &Context) -> Result<(), CliError> {
-        let notebook = read(context)?;
+        let notebook = read_files(context)?;
         let is_archived = |note: &&NoteFile| note.unit.status.as_deref().is_some_and(is_retired);
         let wanted = self.tag.as_deref().map(written_tag);
         let has_tag = |note: &&NoteFile| {
@@ -436,7 +436,7 @@ impl ListArgs {
 
 impl OneArgs {
     fn run(self, context: &Context) -> Result<(), CliError> {
-        let notebook = read(context)?;
+        let notebook = read_files(context)?;
         let note = notebook.find_note(&self.note)?;
         if self.json {
             return output::print_json(&to_json(&note.path, &note.unit));

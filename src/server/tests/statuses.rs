@@ -422,6 +422,25 @@ async fn uploads_of_one_token_leave_memory_for_others() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_body_has_its_memory_until_the_capture_is_stored() {
+    let server = TestServer::start().await;
+    let request = hand_over(&capture("s11"), |body| drop(body.insert("project".into(), "wait".into())));
+    let request = request.token(ALPHA);
+    let reserved = async || {
+        let metrics = server.send(&Request::new("GET", "/metrics").token(ADMIN)).await.text();
+        !metrics.contains("nugget_http_body_bytes_reserved 0\n")
+    };
+    let (stored, is_reserved) = tokio::join!(server.send(&request), async {
+        server.memory.waiting(1).await;
+        let is_reserved = reserved().await;
+        server.memory.open_gate();
+        is_reserved
+    });
+    assert_eq!((stored.status, is_reserved), (201, true));
+    assert!(!reserved().await, "it is given back");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn metrics_need_the_scope_admin_and_have_no_texts() {
     let server = TestServer::start().await;
     server.send(&hand_over(&capture("s9"), |_| {}).token(ALPHA)).await;

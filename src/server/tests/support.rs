@@ -154,6 +154,7 @@ impl Captures for Memory {
             Some("unacceptable") => return Err(CaptureError::Unacceptable("the project is excluded".into())),
             Some("removed") => return Err(CaptureError::UnknownBrain),
             Some("crash") => panic!("a bug in the database's side"),
+            Some("wait") => self.wait(),
             _ => {}
         }
         let mut captures = self.captures.lock().unwrap();
