@@ -64,7 +64,7 @@ fn a_link_to_a_file_that_cannot_be_read_or_lies_elsewhere_is_kept() {
     };
     let related = "related: [{id: broken}, {id: notes/plan}, {id: gone}]";
     write("domains/web/bugs/a.md", &format!("---\nid: a\ntype: bug\n{related}\n---\n\n# A\n\ntext\n"));
-    // Mended tomorrow.
+    // Fixed tomorrow.
     write("domains/web/bugs/b.md", "---\nid: broken\ntype: [\n---\n\n# B\n\nother words\n");
     write("notes/plan.md", "# The plan\n\nwords\n");
     sandbox.git(&["add", "."]);

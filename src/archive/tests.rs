@@ -364,7 +364,7 @@ fn a_rewritten_file_is_taken_again_without_doubling() {
     home.write("s1", &rewritten);
     let summary = home.sync();
     assert_eq!((summary.rewritten, summary.messages), (1, 1));
-    // The end was cut and written anew, so that the file is longer than before.
+    // The end was cut and written again, so that the file is longer than before.
     rewritten.truncate(30);
     rewritten.extend((0..30).map(|at| home.prompt(1000 + at, "after the cut")));
     home.write("s1", &rewritten);

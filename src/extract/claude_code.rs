@@ -302,7 +302,7 @@ fn interpret(output: &RunOutput) -> BackendAnswer {
         Err(match printed.api_error_status {
             Some(413) => BackendError::TooLarge(message()),
             Some(400) if is_full => BackendError::TooLarge(message()),
-            // A login that has ended, or a model that the subscription lacks, is what a person can mend.
+            // A login that has ended, or a model that the subscription lacks, is what a person can fix.
             Some(401..=404 | 408 | 429 | 500..=599) => {
                 BackendError::Busy { message: message(), retry_after: None }
             }

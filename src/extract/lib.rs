@@ -91,7 +91,7 @@ pub struct ExtractionContext {
     pub known: Known,
     /// The time since this capture was first tried.
     pub waited: Duration,
-    /// Another number once a person has had a failed capture tried again, as after they have mended the cause.
+    /// Another number once a person has had a failed capture tried again, as after they have fixed the cause.
     pub trial: i64,
 }
 

@@ -330,7 +330,7 @@ impl ModelExtractor {
     ) -> Result<PartOutcome, Error> {
         let build = |known: &Known| build_question(conversation, condensed, part, place, known, self.limits);
         // While a session waits, the brain may grow: what was read stays read, whatever the model was told of it. What could
-        // not be read may be read under another limit, or once a person has mended the cause.
+        // not be read may be read under another limit, or once a person has fixed the cause.
         let read = question_digest(&*self.backend, &build(&Known::default()));
         let unread = format!("{read} {} {}", self.limits.output_tokens_max, context.trial);
         let saved = with_ledger(context, {

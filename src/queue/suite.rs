@@ -292,7 +292,7 @@ pub fn a_line_belongs_to_one_capture(test: &dyn LedgerUnderTest) {
     assert!(advance(&fork, &["b", "c"]).is_empty());
 }
 
-/// A person who retries a failed capture has mended something: it waits as long as a new one.
+/// A person who retries a failed capture has fixed something: it waits as long as a new one.
 pub fn a_retried_capture_counts_as_first_tried_then(test: &dyn LedgerUnderTest) {
     let id = test.add("s1", Stage::Intake);
     let first = claim(test, Stage::Intake).unwrap();

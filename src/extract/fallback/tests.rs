@@ -330,7 +330,7 @@ async fn a_later_attempt_pays_for_no_answer_again_of_whatever_kind() {
 }
 
 #[tokio::test]
-async fn what_was_not_read_is_asked_again_after_a_person_has_mended_the_cause() {
+async fn what_was_not_read_is_asked_again_after_a_person_has_fixed_the_cause() {
     let cut_off = || Err(BackendError::TooLarge("cut off".into()));
     let mut run = TestRun::with(2, vec![cut_off()], MemoryLedger::default(), true);
     // One event, which cannot be split.

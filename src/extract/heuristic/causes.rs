@@ -49,7 +49,7 @@ pub(super) fn detect(session: &Session<'_>, detections: &mut Detections) {
         // What failed just before may be something else: only what the words name belongs to the cause, and the only
         // failure of the session, if an edit after the words made it pass.
         let failed = failure_before(session, utterance.event);
-        let is_proven = failed.is_some_and(|failed| is_the_mended_failure(session, failed, utterance.event));
+        let is_proven = failed.is_some_and(|failed| is_the_fixed_failure(session, failed, utterance.event));
         let failed = failed.filter(|failed| is_proven || is_named_in(failed, text));
         let passed = failed.and_then(|failed| command::find_passing_run(session, failed, utterance.event));
         let fix = find_fix(session, at, passed, is_proven);
@@ -148,7 +148,7 @@ fn is_named_in(failed: &CommandRun<'_>, sentence: &str) -> bool {
 }
 
 /// Whether no other command failed in the session, and the same command passed after an edit that followed the cause.
-fn is_the_mended_failure(session: &Session<'_>, failed: &CommandRun<'_>, cause: usize) -> bool {
+fn is_the_fixed_failure(session: &Session<'_>, failed: &CommandRun<'_>, cause: usize) -> bool {
     let is_same = |run: &CommandRun<'_>| command::is_same_command(run.command, failed.command);
     session.runs.iter().filter(|run| !run.ok && command::is_informative(run)).all(is_same)
         && session.runs.iter().any(|run| {
@@ -244,7 +244,7 @@ fn find_fix(
             let found = FIX.captures(&utterance.sentence.text)?;
             let part = |name: &str| found.name(name).map(|part| part.as_str().trim().to_owned());
             let what = part("fix")
-                .or_else(|| part("fix2").map(|fix| format!("It was mended by {fix}")))
+                .or_else(|| part("fix2").map(|fix| format!("It was fixed by {fix}")))
                 .or_else(|| part("fix3").map(|fix| format!("The session {fix}")))?;
             Some(Fix { line: utterance.line.to_owned(), what, quote: utterance.sentence.text.clone() })
         });

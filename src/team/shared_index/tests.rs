@@ -618,7 +618,7 @@ fn no_row_of_another_brain_is_seen_or_written() {
 }
 
 #[test]
-fn a_damaged_list_is_reported_and_mended_by_a_whole_publication() {
+fn a_damaged_list_is_reported_and_repaired_by_a_whole_publication() {
     let Some(database) = TestDatabase::new() else { return };
     let (brain, mut client) = (database.new_brain(), database.connect());
     let local = World::new(10, 20).index(LocalMode::Changed);
