@@ -88,13 +88,29 @@ pub(crate) fn compare(
         kept.push((candidate, vector));
     }
     if kept.is_empty() {
-        let reasons: Vec<&str> = findings.rejected.iter().map(|rejected| rejected.reason.as_str()).collect();
-        let reason = format!("nothing new: {}", reasons.join("; "));
+        let reason = format!("nothing new: {}", counted_reasons(&findings.rejected));
         return Ok(Step::end_with_nothing(knowledge::text::one_line(&reason, 300)));
     }
     (findings.candidates, findings.vectors) = kept.into_iter().unzip();
     failpoint::here!("indexing-before-advance");
     Ok(Step::Next(Stage::Git, pipeline::encode(&ProposalInput::Compared(findings))?))
+}
+
+/// Each reason once, with how often it was given. The last ones come first: they name the units that are known, and those
+/// before them say what was left out earlier.
+fn counted_reasons(rejected: &[Rejected]) -> String {
+    let mut counted: Vec<(&str, usize)> = Vec::new();
+    for Rejected { reason, .. } in rejected.iter().rev() {
+        match counted.iter_mut().find(|(known, _)| known == reason) {
+            Some((_, count)) => *count += 1,
+            None => counted.push((reason, 1)),
+        }
+    }
+    let told = counted.iter().map(|(reason, count)| match count {
+        1 => (*reason).to_owned(),
+        _ => format!("{count} times {reason}"),
+    });
+    told.collect::<Vec<_>>().join("; ")
 }
 
 /// The units of the brain that are nearest to a candidate, each by its nearest chunk, and the one that the
@@ -146,4 +162,16 @@ fn neighbor_in_brain(
 /// The cosine of two L2-normalised vectors.
 fn cosine(a: &[f32], b: &[f32]) -> f64 {
     a.iter().zip(b).map(|(a, b)| f64::from(a * b)).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_known_is_named_first_and_each_reason_once() {
+        let rejected = |reason: &str| Rejected { title: "T".into(), reason: reason.into() };
+        let reasons = ["weak", "weak", "known already: a"].map(rejected);
+        assert_eq!(counted_reasons(&reasons), "known already: a; 2 times weak");
+    }
 }

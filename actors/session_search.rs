@@ -57,9 +57,12 @@ pub(crate) fn search(
     vector: Option<QuestionVector>,
 ) -> Result<FoundSessions, archive::Error> {
     let Some(archive) = Archive::open_existing(path)? else { return Ok(FoundSessions::default()) };
+    // A folder that cannot be read is searched for by its name.
+    let key = |project: String| archive::project_key(&project).unwrap_or(project);
+    let project = search.project.map(key);
     let query = SearchQuery {
         text: search.text,
-        filter: Filter { project: search.project, since: search.since, ..Filter::default() },
+        filter: Filter { project, since: search.since, ..Filter::default() },
         limit: search.limit,
         per_session: PER_SESSION,
         context: CONTEXT,

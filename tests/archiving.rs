@@ -444,6 +444,11 @@ fn the_tool_that_searches_sessions_is_absent_unless_named() {
     let quay = search_sessions(&mut client, json!({ "query": "invoice", "project": "quay" }));
     assert!(!text(&quay).contains("session s1"), "{quay}");
     assert_eq!(text(&quay).matches("## session s2").count(), 1, "the same words once: {quay}");
+    let folder = machine.sandbox.path().join("quay");
+    fs::create_dir_all(&folder).unwrap();
+    let folder = format!("{}/../quay", folder.display());
+    let by_folder = search_sessions(&mut client, json!({ "query": "invoice", "project": folder }));
+    assert_eq!(text(&by_folder), text(&quay), "a folder is its project");
     let today = search_sessions(&mut client, json!({ "query": "invoice lease", "budget_tokens": 100 }));
     assert!(text(&today).contains("more found"), "{today}");
     let wrong = search_sessions(&mut client, json!({ "project": "shop" }));

@@ -100,7 +100,7 @@ pub use filter::Filter;
 pub use memories::{Embedded, Memory, MemoryQuery, MemoryVectors, NewMemory, Said, UnembeddedMemory};
 pub use model_findings::ModelFindings;
 pub use overview::{DayStats, Excerpt, FileCount, ModelStats, ProjectContext, Stats, Thread, ToolStats};
-pub use project::{Project, current_branch, project_name, shown_key};
+pub use project::{Project, current_branch, project_key, project_name, shown_key};
 pub use record::{Message, MessageId, MessageKind, Request, Role, SessionFacts, ToolResult, ToolUse};
 pub use records::{ChangedFile, Derivation, EditCall, NewRecord, Record, RecordQuery, Turn};
 pub use remove::Removal;

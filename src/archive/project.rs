@@ -44,6 +44,19 @@ impl Project {
     }
 }
 
+/// The key of the project that a person or a model names: by a folder in it, or by its name or key as sessions are listed.
+///
+/// # Errors
+/// When the folder cannot be read.
+pub fn project_key(given: &str) -> std::io::Result<String> {
+    let folder = Path::new(given);
+    let is_folder = matches!(given, "." | "..") || given.contains('/') || given.starts_with('~');
+    if !is_folder || !folder.is_dir() {
+        return Ok(given.trim_end_matches('/').to_owned());
+    }
+    Ok(Project::from_folder(&fs::canonicalize(folder)?).key)
+}
+
 /// The name of the project that a folder is in: of its repository, whatever work tree or folder of it that is; outside of
 /// one, of the folder. It may hold a secret that its path or remote holds.
 pub fn project_name(cwd: &Path) -> Option<String> {

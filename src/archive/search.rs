@@ -316,7 +316,7 @@ fn expression(connection: &Connection, text: &str, thinking: bool) -> Result<Opt
     let columns = if thinking { "" } else { "{content tools} : " };
     let mut is_syntax_ignored = false;
     if has_syntax(text) {
-        let raw = format!("{columns}({})", with_word_breaks(text));
+        let raw = format!("{columns}({})", with_word_breaks(&without_plain_stop_words(text)));
         if is_valid(connection, &raw)? {
             return Ok(Some(Expression { all: raw, any: None, is_syntax_ignored }));
         }
@@ -336,11 +336,32 @@ fn expression(connection: &Connection, text: &str, thinking: bool) -> Result<Opt
     Ok(Some(Expression { all: join(&words, "\" AND \""), any, is_syntax_ignored }))
 }
 
+/// A text without the stop words beside its phrases, which need not occur: a question with a phrase in it is no expression
+/// that somebody has thought out. One with operators is left as it is.
+fn without_plain_stop_words(text: &str) -> String {
+    let has_operator = |part: &str| has_syntax(part) || part.contains(['{', '}', ':', ')']);
+    if text.split('"').step_by(2).any(has_operator) {
+        return text.to_owned();
+    }
+    let parts = text.split('"').enumerate().map(|(number, part)| match number % 2 {
+        0 => {
+            let is_telling = |word: &&str| !is_stop_word(&plain(word));
+            part.split_whitespace().filter(is_telling).collect::<Vec<_>>().join(" ")
+        }
+        _ => format!(" \"{part}\" "),
+    });
+    parts.collect()
+}
+
+/// A word without its punctuation.
+fn plain(word: &str) -> String {
+    word.trim_matches(|c: char| !c.is_alphanumeric()).to_lowercase()
+}
+
 /// The words of a text that tell what it is about; all of them if none does.
 pub(crate) fn telling_words(text: &str) -> Vec<&str> {
     let words: Vec<&str> =
         text.split_whitespace().filter(|word| word.chars().any(char::is_alphanumeric)).collect();
-    let plain = |word: &str| word.trim_matches(|c: char| !c.is_alphanumeric()).to_lowercase();
     let telling: Vec<&str> = words.iter().copied().filter(|word| !is_stop_word(&plain(word))).collect();
     if telling.is_empty() { words } else { telling }
 }

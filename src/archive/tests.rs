@@ -1002,6 +1002,12 @@ fn a_hit_has_its_neighbours_and_a_marked_snippet() {
     let found = home.search_with(&query);
     assert!(found.has_partial_matches);
     assert_eq!(found.hits.len(), 1);
+    for (text, hits) in
+        [("what did we say about \"the leases\"?", 1), ("\"leases the\" about", 0), ("about AND leases", 0)]
+    {
+        let query = SearchQuery { text: text.into(), limit: 5, ..SearchQuery::default() };
+        assert_eq!(home.search_with(&query).hits.len(), hits, "{text}");
+    }
 }
 
 #[test]

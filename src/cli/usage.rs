@@ -108,7 +108,6 @@ pub(crate) fn explain(
     if !error.use_stderr() || error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
         return None;
     }
-    let (name, command) = named_command(command, arguments);
     let text = |kind| match error.get(kind) {
         Some(ContextValue::String(text)) => Some(text.clone()),
         Some(ContextValue::Strings(texts)) => texts.first().cloned(),
@@ -120,16 +119,26 @@ pub(crate) fn explain(
         _ => Vec::new(),
     };
     let argument = text(ContextKind::InvalidArg).unwrap_or_default();
+    // What stands behind it is not looked at: it may be a command elsewhere, or have the option.
+    let unknown = match error.kind() {
+        ErrorKind::InvalidSubcommand => text(ContextKind::InvalidSubcommand),
+        ErrorKind::UnknownArgument => Some(argument.clone()),
+        _ => None,
+    };
+    let whole = named_command(command, arguments, None);
+    let (name, command) = named_command(command, arguments, unknown.as_deref());
     let help = format!("`{name} --help` has details");
     let (message, hint) = match error.kind() {
-        ErrorKind::InvalidSubcommand => {
-            let given = text(ContextKind::InvalidSubcommand).unwrap_or_default();
-            unknown_command(&name, command, &given)
-        }
+        ErrorKind::InvalidSubcommand => unknown_command(&name, command, &unknown.unwrap_or_default()),
         ErrorKind::UnknownArgument if argument.starts_with('-') => {
             let options = texts(ContextKind::SuggestedArg);
             let options: Vec<&str> = options.iter().map(String::as_str).collect();
+            let takes_it =
+                |arg: &clap::Arg| arg.get_long().is_some_and(|long| argument == format!("--{long}"));
             let hint = match options.is_empty() {
+                _ if whole.1.get_arguments().any(takes_it) => {
+                    format!("put it behind the command: `{} {argument}`", whole.0)
+                }
                 true => format!("`{name} --help` lists its options; put `--` before words that begin with -"),
                 false => format!("did you mean {}?", listed(&options)),
             };
@@ -238,11 +247,16 @@ fn example(command: &clap::Command, missing: &[String]) -> Option<String> {
     Some(format!("for example: {}", example.split("   ").next().unwrap_or_default().trim()))
 }
 
-/// The command that a command line names, as a person types it: `nugget review`.
-fn named_command<'a>(command: &'a clap::Command, arguments: &[OsString]) -> (String, &'a clap::Command) {
+/// The command that a command line names before an unknown word, as a person types it: `nugget review`.
+fn named_command<'a>(
+    command: &'a clap::Command,
+    arguments: &[OsString],
+    unknown: Option<&str>,
+) -> (String, &'a clap::Command) {
     let mut name = command.get_name().to_owned();
     let mut named = command;
-    for word in arguments.iter().skip(1).filter_map(|word| word.to_str()) {
+    let words = arguments.iter().skip(1).filter_map(|word| word.to_str());
+    for word in words.take_while(|word| Some(*word) != unknown) {
         match named.find_subcommand(word) {
             Some(found) => {
                 name = format!("{name} {word}");
@@ -288,6 +302,7 @@ fn unknown_command(name: &str, command: &clap::Command, given: &str) -> (String,
             name.len() > 4
                 && command.find_subcommand(name).is_some()
                 && strsim::osa_distance(name, &word) <= 2
+                && !word.starts_with("un")
         });
         meant = slipped.chain(meant).collect();
         meant.truncate(2);
@@ -313,6 +328,13 @@ fn unknown_command(name: &str, command: &clap::Command, given: &str) -> (String,
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn explained(line: &str) -> (String, String) {
+        let arguments: Vec<OsString> = line.split(' ').map(OsString::from).collect();
+        let error = crate::command().try_get_matches_from(&arguments).unwrap_err();
+        let error = explain(&error, &crate::command(), &arguments).unwrap();
+        (error.message, error.hint.unwrap())
+    }
 
     #[test]
     fn every_command_that_a_hint_names_exists() {
@@ -347,12 +369,6 @@ mod tests {
 
     #[test]
     fn what_stands_before_a_command_that_takes_it_behind_is_named() {
-        let explained = |line: &str| {
-            let arguments: Vec<OsString> = line.split(' ').map(OsString::from).collect();
-            let error = crate::command().try_get_matches_from(&arguments).unwrap_err();
-            let error = explain(&error, &crate::command(), &arguments).unwrap();
-            (error.message, error.hint.unwrap())
-        };
         let (message, hint) = explained("nugget review --brain web merge --all");
         assert_eq!(message, "`merge` does not go with --brain <DIR> before it");
         assert_eq!(hint, "put what `merge` takes behind it: `nugget review merge --help` lists that");
@@ -361,5 +377,19 @@ mod tests {
         assert_eq!(hint, "put what `status` takes behind it: `nugget server status --help` lists that");
         let (_, hint) = explained("nugget server --tls-cert a.pem");
         assert!(hint.contains("--tls-key key.pem"), "{hint}");
+        let (message, hint) = explained("nugget --json list");
+        assert_eq!(message, "`nugget` has no option `--json`");
+        assert_eq!(hint, "put it behind the command: `nugget list --json`");
+    }
+
+    #[test]
+    fn words_behind_an_unknown_command_do_not_name_another_one() {
+        let (message, hint) = explained("nugget session show 1a2b");
+        assert_eq!(message, "`nugget` has no command `session`");
+        assert_eq!(hint, "did you mean `nugget sessions`?");
+        let (_, hint) = explained("nugget notes list");
+        assert_eq!(hint, "did you mean `nugget note`?");
+        let (_, hint) = explained("nugget review unreject 1");
+        assert!(!hint.contains("`nugget review reject`"), "{hint}");
     }
 }

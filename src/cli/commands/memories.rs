@@ -1,13 +1,13 @@
 //! `nugget memories`: what earlier sessions were about.
 
-use ::archive::{Archive, Memory, MemoryQuery};
+use ::archive::{Archive, Memory, MemoryQuery, project_key};
 use jiff::Timestamp;
 use knowledge::UnitId;
 use serde_json::json;
 
 use super::completions;
 use super::sessions::render::short;
-use super::sessions::{PATIENCE, number_of_results, project_key};
+use super::sessions::{PATIENCE, number_of_results};
 use crate::archive::open_archive;
 use crate::error::{CliError, MISSING, USAGE};
 use crate::output::{self, ago, counted, safe};

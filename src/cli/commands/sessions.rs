@@ -9,7 +9,7 @@ use std::io::{self, IsTerminal as _, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ::archive::{Archive, Filter, Project, Removal, Session, SyncSummary, shown_key};
+use ::archive::{Archive, Filter, Removal, Session, SyncSummary, project_key, shown_key};
 use actors::archiving::QueuedSessions;
 use brain::Config;
 use jiff::Timestamp;
@@ -32,7 +32,8 @@ const AFTER: &str = "\
 Claude Code deletes transcripts after 30 days; the archive keeps what was said
 in them: every session is added when it ends, and `nugget sessions sync` adds
 what is on the disk now. Recognised secrets are removed on the way in, and
-nothing of it leaves this machine unless `mcp.tools` lets Claude search it.
+nothing of it leaves this machine unless `mcp.tools` or `recall.memories` lets
+Claude read it.
 `archive.enabled = \"off\"` adds nothing from then on.
 
 A session is named by its id or by the beginning of it.
@@ -151,16 +152,6 @@ const LIMIT_MAX: usize = 1_000_000;
 /// Reads a number of results.
 pub(super) fn number_of_results() -> impl clap::builder::TypedValueParser<Value = usize> {
     whole_number(1..=LIMIT_MAX)
-}
-
-/// A folder that exists stands for its project; anything else is a project's name or key.
-pub(crate) fn project_key(given: &str) -> Result<String, CliError> {
-    let folder = Path::new(given);
-    let is_folder = matches!(given, "." | "..") || given.contains('/') || given.starts_with('~');
-    if !is_folder || !folder.is_dir() {
-        return Ok(given.trim_end_matches('/').to_owned());
-    }
-    Ok(Project::from_folder(&std::fs::canonicalize(folder)?).key)
 }
 
 #[derive(clap::Args)]

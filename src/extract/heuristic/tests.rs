@@ -450,6 +450,10 @@ fn rules_are_distinguished_from_instructions_and_jokes() {
         "actually, the billing API returns timestamps in seconds, not milliseconds",
         Some("The billing API returns timestamps in seconds, not milliseconds"),
     );
+    check(
+        "always parse timestamps as UTC in this repo, never use Local::now",
+        Some("Always parse timestamps as UTC in this repo, never use Local::now"),
+    );
     check("In this repo we use pnpm workspaces, never npm", Some("We use pnpm workspaces, never npm"));
     check("Remember that staging and demo share one database.", Some("Staging and demo share one database"));
     check(
