@@ -207,7 +207,7 @@ fn ask(sandbox: &Sandbox, is_learning: bool) -> Value {
     let learning = actors::learning::Settings {
         archive: sandbox.path().join("state/nugget").join(archive::FILE_NAME),
         queue: state(sandbox).join("queue.db"),
-        brain: state(sandbox).file_name().unwrap().to_string_lossy().into_owned(),
+        brain: brain::StatePaths::in_folder(state(sandbox)).key(),
         index: brain.derived_folder(),
         ..settings_in(sandbox.path())
     };
@@ -252,7 +252,7 @@ fn weights_for(raised: &str, lowered: &str) -> Weights {
 /// Stores what was learned for the sandbox's folder.
 fn store(sandbox: &Sandbox, learner: &str, body: Vec<u8>, version: i64) {
     let archive = Archive::open(&sandbox.path().join("state/nugget").join(archive::FILE_NAME)).unwrap();
-    let brain = state(sandbox).file_name().unwrap().to_string_lossy().into_owned();
+    let brain = brain::StatePaths::in_folder(state(sandbox)).key();
     let scope = archive::ChangedScope {
         scope: archive::Project::from_folder(sandbox.path()).key,
         revision: 0,
@@ -514,6 +514,19 @@ fn status_and_receipts_say_what_was_shown_and_used_and_reset_forgets_it() {
     assert_eq!(sandbox.json(["receipts", "--json"])["used"], 1, "receipts stay");
     sandbox.ok(["learn", "off"]);
     assert_eq!(sandbox.json(["learn", "--json"])["enabled"], false);
+
+    // As docs/troubleshooting.md says for a brain whose folder was moved.
+    drop(queue);
+    let (old, moved) = (state(&sandbox), sandbox.path().join("moved"));
+    fs::rename(sandbox.brain(), &moved).unwrap();
+    sandbox.ok(["index", "--brain", moved.to_str().unwrap()]);
+    let entries = fs::read_dir(sandbox.path().join("state/nugget")).unwrap();
+    let mut folders = entries.map(|entry| entry.unwrap().path()).filter(|path| path.is_dir());
+    let new = folders.find(|path| *path != old).unwrap();
+    fs::remove_dir_all(&new).unwrap();
+    fs::rename(&old, &new).unwrap();
+    let receipts = sandbox.json(["receipts", "--json", "--brain", moved.to_str().unwrap()]);
+    assert_eq!(receipts["used"], 1, "{receipts}");
 }
 
 /// Also of what is told because of a file: without the record, the hold-out would have nothing to compare with.

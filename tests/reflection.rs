@@ -231,8 +231,7 @@ fn brain_state(sandbox: &Sandbox) -> PathBuf {
 fn record_shown(sandbox: &Sandbox, unit: &str, sessions: i64) {
     sandbox.ok(["sessions", "sync"]);
     let state = sandbox.path().join("state/nugget");
-    let brain = brain_state(sandbox);
-    let brain = brain.file_name().unwrap().to_str().unwrap();
+    let brain = brain::StatePaths::in_folder(brain_state(sandbox)).key();
     let database = rusqlite::Connection::open(state.join("archive.db")).unwrap();
     let now = jiff::Timestamp::now().as_millisecond();
     for number in 1..=sessions {

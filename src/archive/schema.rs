@@ -211,7 +211,7 @@ const FEEDBACK: &str = "
 CREATE TABLE shown (
     id          INTEGER PRIMARY KEY,
     event       INTEGER NOT NULL,             -- what was shown together has one number
-    brain       TEXT NOT NULL,                -- the name of its state folder
+    brain       TEXT NOT NULL,                -- the key in its state folder
     project     TEXT NOT NULL,                -- the session's
     session     INTEGER NOT NULL REFERENCES sessions(id),
     tool_use    TEXT,

@@ -1,7 +1,9 @@
 //! The paths of nugget's files outside of the brain: queue, spool, locks, logs, settings and caches.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 pub use system::file::{create_private_file, create_private_folder};
 
@@ -37,6 +39,7 @@ impl StatePaths {
     /// # Errors
     /// If a folder cannot be created.
     pub fn create(&self) -> Result<(), Error> {
+        let is_new = !self.folder.exists();
         for path in [self.folder.clone(), self.spool(), self.logs()] {
             create_private_folder(&path).map_err(|source| Error::Write { path: path.clone(), source })?;
             if fs::metadata(&path).is_ok_and(|found| system::file::mode(&found) & 0o077 != 0) {
@@ -44,7 +47,35 @@ impl StatePaths {
                 let _ = system::file::make_private(&path);
             }
         }
+        if !self.key_file().exists() {
+            self.write_key(is_new);
+        }
         Ok(())
+    }
+
+    /// What the archive calls the brain. It lies in the folder, so that it stays when the folder is renamed after its brain
+    /// was moved.
+    pub fn key(&self) -> String {
+        let key = fs::read_to_string(self.key_file()).unwrap_or_default();
+        if key.is_empty() { self.name() } else { key }
+    }
+
+    /// Another brain may be made where this one was, so that the name alone is the key of folders without this file only.
+    fn write_key(&self, is_new: bool) {
+        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let key = if is_new { format!("{}-{:x}", self.name(), since.as_nanos()) } else { self.name() };
+        // Of two processes the first one decides; without the file, the name is the key.
+        if let Ok(mut file) = File::create_new(self.key_file()) {
+            let _ = file.write_all(key.as_bytes());
+        }
+    }
+
+    fn key_file(&self) -> PathBuf {
+        self.folder.join("key")
+    }
+
+    fn name(&self) -> String {
+        self.folder.file_name().unwrap_or_default().to_string_lossy().into_owned()
     }
 
     /// The folder that all others are in.

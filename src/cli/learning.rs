@@ -31,7 +31,7 @@ pub(crate) fn settings_of(config: &Config, brain: &Brain) -> Settings {
     Settings {
         archive: archive::archive_path(),
         queue: places.queue(),
-        brain: brain_key(&places),
+        brain: places.key(),
         index: brain.derived_folder(),
         session: std::env::var(SESSION).ok().filter(|session| !session.is_empty()),
         is_shared: config.string("learn.share") == "on",
@@ -43,9 +43,4 @@ pub(crate) fn settings_of(config: &Config, brain: &Brain) -> Settings {
         rate: config.decimal("learn.rate"),
         holdout: config.decimal("receipts.holdout"),
     }
-}
-
-/// What the archive calls a brain: the name of its state folder.
-pub(crate) fn brain_key(places: &StatePaths) -> String {
-    places.folder().file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
