@@ -697,6 +697,26 @@ fn projects_that_are_left_alone_leave_nothing() {
 }
 
 #[test]
+fn a_folder_that_is_named_behind_pasted_images_is_known() {
+    let home = Home::new();
+    let image =
+        serde_json::json!({ "type": "image", "source": { "type": "base64", "data": "A".repeat(5 << 20) } });
+    let said = serde_json::json!([image, { "type": "text", "text": "the merger is confidential" }]);
+    let mut line: serde_json::Value = serde_json::from_str(&home.line("user", 1, &said)).unwrap();
+    let cwd = line.as_object_mut().unwrap().remove("cwd").unwrap();
+    let line = line.to_string();
+    let line = format!("{},\"cwd\":{cwd}}}\n", line.strip_suffix('}').unwrap());
+    home.write("s1", &[line]);
+    home.write("s2", &[home.prompt(2, "about the same project")]);
+    let excluded = SyncSettings { exclude: Exclude::new("shop", None), ..home.settings() };
+    assert_eq!(home.sync_with(&excluded).skipped, BTreeMap::from([("excluded".to_owned(), 2)]));
+    assert!(!home.holds("merger"));
+    home.sync();
+    let projects = ["s1", "s2"].map(|session| home.archive.session(session).unwrap().project);
+    assert_eq!(projects[0], projects[1]);
+}
+
+#[test]
 fn contents_of_ignored_files_are_left_out() {
     let home = Home::new();
     fs::write(home.root.join("shop/.nuggetignore"), "*.secret\n").unwrap();
