@@ -225,6 +225,8 @@ fn excluded_declined_and_own_sessions_are_not_archived() {
     let agent = declined.with_extension("").join("subagents/agent-a1.jsonl");
     fs::create_dir_all(agent.parent().unwrap()).unwrap();
     fs::copy(&declined, &agent).unwrap();
+    // As earlier versions of the client place it: what it names is the session that called it.
+    fs::copy(&declined, declined.with_file_name("agent-a2.jsonl")).unwrap();
     let kept = machine.transcript("kept", &root.join("shop"), &SAID);
     machine.archive_by_hook(&kept);
     assert_eq!(machine.archived(), ["kept"]);
