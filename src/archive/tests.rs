@@ -1594,6 +1594,13 @@ fn codex_shows_an_ignored_file_in_no_folder_and_no_background() {
         output("c3", "Process exited with code 0\nOutput:\nAtlantis"),
         line(
             "response_item",
+            serde_json::json!({ "type": "local_shell_call", "call_id": "c5", "action": {
+                "type": "exec", "command": ["cat", "pay.csv"], "working_directory": home.root.join("shop/hr"),
+            } }),
+        ),
+        output("c5", "Atlantis"),
+        line(
+            "response_item",
             serde_json::json!({ "type": "custom_tool_call", "name": "apply_patch", "input": patch, "call_id": "c4" }),
         ),
     ];
