@@ -1337,8 +1337,12 @@ fn another_writer_is_waited_for_and_another_standby_left_the_work() {
             std::thread::yield_now();
         }
         assert!(home.sync_with(&impatient).left_to_another);
+        // A person's command does not: the one that waits may look for other sessions than these.
+        let in_turn = |settings| home.archive.sync_in_turn(&[&home.client()], settings);
+        assert!(matches!(in_turn(&impatient), Err(Error::Busy)));
         drop(writer);
         assert_eq!(waiting.join().unwrap().messages, 1);
+        assert_eq!(in_turn(&home.settings()).unwrap().unchanged, 1);
     });
 }
 
