@@ -492,7 +492,7 @@ pub(crate) fn push_merged_earlier(
     queue: &dyn Ledger,
     access: &RemoteAccess,
 ) -> Result<PushedEarlier, Failure> {
-    use RemoteFailure::{DefaultProtected, Denied, NotStored, Protected};
+    use RemoteFailure::{DefaultProtected, Denied, NotStored, Protected, SecretFound};
     let nothing = Ok(PushedEarlier::Nothing);
     let Some((_, _, body)) = queue.last_report(MERGED_REPORT)? else { return nothing };
     let Ok(commit) = body.parse::<CommitId>() else { return nothing };
@@ -508,7 +508,7 @@ pub(crate) fn push_merged_earlier(
         Ok(_) => Ok(PushedEarlier::Pushed),
         Err(
             error @ git::Error::Remote {
-                failure: failure @ (DefaultProtected | Protected | Denied | NotStored),
+                failure: failure @ (DefaultProtected | Protected | SecretFound | Denied | NotStored),
                 ..
             },
         ) => {

@@ -493,7 +493,7 @@ fn parse_push_result(output: &Output, reference: &str) -> Result<Pushed, Error> 
             " " | "+" | "-" => return Ok(Pushed::Updated),
             "=" => return Ok(Pushed::AlreadyThere),
             _ => {
-                let failure = RemoteFailure::from_push_summary(summary);
+                let failure = RemoteFailure::from_push_summary(summary, &output.stderr);
                 let stderr = output.message();
                 let separator = if stderr.is_empty() { "" } else { "; " };
                 let message = output.hide(&format!("{summary}{separator}{stderr}"));
