@@ -659,12 +659,13 @@ fn a_renamed_default_branch_is_followed_unless_configured() {
         assert_eq!(a.tip("origin/HEAD"), tip);
         let lag = a.repository.lag().unwrap();
         assert_eq!((lag.behind, lag.ahead), (1, 0));
-        assert_eq!(lag.blocked, Some(Refusal::OtherBranchCheckedOut(Some("main".to_owned()))));
-        let caught_up = a.repository.catch_up(&a.lock()).unwrap();
-        assert!(
-            matches!(caught_up, FastForward::Refused(Refusal::OtherBranchCheckedOut(_))),
-            "{caught_up:?}"
-        );
+        let refusal = Refusal::NoLocalBranch {
+            branch: "trunk".to_owned(),
+            upstream: "origin/trunk".to_owned(),
+            head: Some("main".to_owned()),
+        };
+        assert_eq!(lag.blocked, Some(refusal.clone()));
+        assert_eq!(a.repository.catch_up(&a.lock()).unwrap(), FastForward::Refused(refusal));
         assert!(!a.fetch().unwrap().moved);
         // The branch named in the brain's settings wins, whatever the remote's HEAD says.
         git(&world.remote(), &["branch", "knowledge", "trunk~"]);
