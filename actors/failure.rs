@@ -93,7 +93,7 @@ impl From<embed::Error> for Failure {
 impl From<git::Error> for Failure {
     fn from(error: git::Error) -> Self {
         use RemoteFailure::{
-            Denied, Empty, NoBranch, NotFound, NotStored, Offline, Other, Protected, TooLate,
+            Denied, Empty, NoBranch, NotFound, NotStored, Offline, Other, Protected, SecretFound, TooLate,
         };
         let class = match &error {
             git::Error::Remote {
@@ -116,7 +116,7 @@ impl From<git::Error> for Failure {
             // A message of git's that no row of the table knows; a rule or a limit of the remote's, which may be about what
             // is in this one branch; a filter that a person has set for one folder; a full disk, or a repository that git
             // cannot read.
-            git::Error::Remote { failure: Other | Protected | NotStored, .. }
+            git::Error::Remote { failure: Other | Protected | SecretFound | NotStored, .. }
             | git::Error::Filtered { .. }
             | git::Error::Io { .. }
             | git::Error::Git { .. } => FailureClass::Waits,
@@ -158,13 +158,14 @@ mod tests {
         let full = || std::io::Error::from(std::io::ErrorKind::StorageFull);
         let path = std::path::PathBuf::from("x");
         let remote = |failure| git::Error::Remote { failure, message: String::new() };
-        let failures: [Failure; 10] = [
+        let failures: [Failure; 11] = [
             git::Error::Unborn { branch: "main".to_owned() }.into(),
             git::Error::NoDefaultBranch { path: path.clone() }.into(),
             git::Error::Unsupported { path: path.clone(), feature: "reftable references".to_owned() }.into(),
             git::Error::BranchTaken { branch: "nugget".to_owned() }.into(),
             git::Error::Filtered { path: "a.md".to_owned(), filter: "crypt".to_owned() }.into(),
             remote(RemoteFailure::Protected).into(),
+            remote(RemoteFailure::SecretFound).into(),
             remote(RemoteFailure::NotStored).into(),
             remote(RemoteFailure::NoBranch).into(),
             embed::Error::NoLibrary.into(),

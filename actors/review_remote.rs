@@ -16,7 +16,8 @@ use crate::failure::{Failure, error_chain};
 use crate::remote::{DeliverySettings, RemoteAccess};
 use crate::remote_branches::{follow_own, forget_if_gone};
 
-/// The name of the report with the last commit that was merged while the remote could not be reached.
+/// The name of the report with the last commit that was merged while the remote could not be reached, and the remote's
+/// commit that it was built on; empty once it was pushed: if the remote lacks it later, somebody has removed it there.
 const MERGED_REPORT: &str = "merged";
 /// How long another process may hold the repository.
 const LOCK_PATIENCE: Duration = Duration::from_secs(10);
@@ -239,6 +240,9 @@ impl<'a> ReviewRemote<'a> {
         if self.access.is_none() {
             return to(local, None, None);
         }
+        if let Some(why) = self.repository.rewritten_at_remote()? {
+            return to(local, None, Some(format!("not pushed: {why}")));
+        }
         if !self.repository.contains(local, remote)? {
             let note = format!(
                 "not pushed: {0} and the remote's have commits of their own; merge them (`git pull --no-rebase`), then `git push`",
@@ -247,8 +251,7 @@ impl<'a> ReviewRemote<'a> {
             return to(local, None, Some(note));
         }
         // Ahead: by an earlier merge of nugget's, or by commits that only the person may publish.
-        let merged = self.queue.last_report(MERGED_REPORT)?.map(|(_, _, body)| body);
-        if merged == Some(local.to_string()) {
+        if merged_earlier(self.repository, self.queue, remote)? == Some(local) {
             return to(local, Some(remote), None);
         }
         let note = format!(
@@ -306,13 +309,17 @@ impl<'a> ReviewRemote<'a> {
                 self.notes.insert(format!("merged at the remote; your checkout was not moved: {why}"));
             }
         }
+        if is_pushed {
+            self.queue.report(MERGED_REPORT, "", now)?;
+        }
         if is_pushed || self.access.is_none() {
             return Ok(Ok(()));
         }
         match (&target.note, &self.offline) {
             (Some(note), _) => drop(self.notes.insert(note.clone())),
             (None, why) => {
-                self.queue.report(MERGED_REPORT, &to.to_string(), now)?;
+                let base = target.expected.map(|base| format!(" {base}")).unwrap_or_default();
+                self.queue.report(MERGED_REPORT, &format!("{to}{base}"), now)?;
                 let why = why.as_deref().unwrap_or("the remote has no default branch yet");
                 self.notes.insert(format!("merged here, not pushed yet ({why}); `nugget sync` pushes it"));
             }
@@ -485,30 +492,51 @@ pub(crate) async fn finish_later(
     Ok(Some(summary.state()))
 }
 
-/// Pushes what was merged while the remote could not be reached. Commits of the person's are never pushed with it:
+/// What was merged while the remote could not be reached and was not pushed since. `None` if the remote's default branch
+/// no longer has what that was built on, which a push would bring back.
+fn merged_earlier(
+    repository: &Repository,
+    queue: &dyn Ledger,
+    remote: CommitId,
+) -> Result<Option<CommitId>, Failure> {
+    let Some((_, _, body)) = queue.last_report(MERGED_REPORT)? else { return Ok(None) };
+    let mut commits = body.split(' ').map_while(|id| id.parse::<CommitId>().ok());
+    let Some(commit) = commits.next() else { return Ok(None) };
+    let has_base = commits.next().map_or(Ok(true), |base| repository.contains(remote, base))?;
+    Ok(Some(commit).filter(|_| has_base))
+}
+
+/// Pushes what was merged while the remote could not be reached, once. Commits of the person's are never pushed with it:
 /// the record names only a commit that had none below it.
 pub(crate) fn push_merged_earlier(
     repository: &Repository,
     queue: &dyn Ledger,
     access: &RemoteAccess,
 ) -> Result<PushedEarlier, Failure> {
-    use RemoteFailure::{DefaultProtected, Denied, NotStored, Protected};
+    use RemoteFailure::{DefaultProtected, Denied, NotStored, Protected, SecretFound};
     let nothing = Ok(PushedEarlier::Nothing);
-    let Some((_, _, body)) = queue.last_report(MERGED_REPORT)? else { return nothing };
-    let Ok(commit) = body.parse::<CommitId>() else { return nothing };
     let default = repository.default_branch()?;
     let (Some(local), Some(remote)) = (default.local, default.remote) else { return nothing };
-    if repository.contains(remote, commit)?
-        || !repository.contains(local, commit)?
+    let Some(commit) = merged_earlier(repository, queue, remote)? else { return nothing };
+    let forget = || queue.report(MERGED_REPORT, "", Timestamp::now());
+    if repository.contains(remote, commit)? {
+        forget()?;
+        return nothing;
+    }
+    if !repository.contains(local, commit)?
         || !repository.contains(commit, remote)?
+        || repository.rewritten_at_remote()?.is_some()
     {
         return nothing;
     }
     match repository.push_merged(&session(access), commit, remote) {
-        Ok(_) => Ok(PushedEarlier::Pushed),
+        Ok(_) => {
+            forget()?;
+            Ok(PushedEarlier::Pushed)
+        }
         Err(
             error @ git::Error::Remote {
-                failure: failure @ (DefaultProtected | Protected | Denied | NotStored),
+                failure: failure @ (DefaultProtected | Protected | SecretFound | Denied | NotStored),
                 ..
             },
         ) => {

@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 
 use git::{CommitId, FastForward, Lock, Repository};
 use github::{GitHub, Pull, Slug};
-use jiff::Timestamp;
-use queue::{Capture, Ledger, PullState, Queue, Stage};
+use jiff::{SignedDuration, Timestamp};
+use queue::{Capture, Ledger, PullState, Queue, Stage, State};
 use serde::{Deserialize, Serialize};
 use tokio::runtime::Runtime;
 
@@ -41,6 +41,9 @@ const LOOK_EVERY: Duration = Duration::from_secs(5);
 const PATIENCE: Duration = Duration::from_secs(20);
 /// How long another process may hold the repository.
 const LOCK_PATIENCE: Duration = Duration::from_secs(10);
+/// How long after its capture a closed pull request may be opened again, and how many captures are looked at for it.
+const REOPENED_WITHIN: SignedDuration = SignedDuration::from_hours(30 * 24);
+const REOPENED_AMONG_MAX: usize = 1000;
 /// How many pull requests that are no longer open one sync requests, one by one.
 const PULL_REQUESTS_MAX: usize = 50;
 
@@ -246,10 +249,11 @@ impl SyncRun<'_> {
             (synced.updated, synced.taken_over) = (updated, taken_over);
         }
         let awaiting_decision = self.queue.awaiting_decision()?;
-        if awaiting_decision.is_empty() {
+        let closed = self.closed_with_branch()?;
+        if awaiting_decision.is_empty() && closed.is_empty() {
             return refused;
         }
-        let decided = runtime.block_on(self.record_decisions(&awaiting_decision, synced));
+        let decided = runtime.block_on(self.record_decisions(awaiting_decision, closed, synced));
         if let Ok(Some((github, _))) = self.access.github() {
             synced.requests = github.requests();
         }
@@ -271,26 +275,58 @@ impl SyncRun<'_> {
         Ok(Lock::acquire_within(&path, LOCK_PATIENCE)?)
     }
 
-    /// Finds out what was decided about each capture whose decision was open.
+    /// Captures whose pull request was closed and whose branch is at the remote all the same: a person may open it again.
+    fn closed_with_branch(&self) -> Result<Vec<Capture>, Failure> {
+        let mut closed = self.queue.captures(REOPENED_AMONG_MAX)?;
+        let since = Timestamp::now() - REOPENED_WITHIN;
+        closed.retain(|capture| {
+            capture.pull_state == Some(PullState::Closed)
+                && capture.pull_number.is_some()
+                && capture.state == State::Done
+                && capture.added > since
+        });
+        if !closed.is_empty() {
+            let there: HashMap<_, _> = self.repository.remote_branches()?.into_iter().collect();
+            closed.retain(|capture| {
+                capture.branch.as_ref().is_some_and(|branch| there.contains_key(branch.as_str()))
+            });
+        }
+        Ok(closed)
+    }
+
+    /// Finds out what was decided about each capture whose decision was open, and whether one that was closed is open again,
+    /// or merged.
     async fn record_decisions(
         &self,
-        awaiting_decision: &[Capture],
+        mut awaiting_decision: Vec<Capture>,
+        closed: Vec<Capture>,
         synced: &mut SyncReport,
     ) -> Result<(), Failure> {
         let default = self.repository.default_branch()?;
         let github_repo = self.access.github()?;
         let open = match github_repo {
             // One request for all of them.
-            Some((github, slug)) if awaiting_decision.iter().any(|capture| capture.pull_number.is_some()) => {
+            Some((github, slug))
+                if awaiting_decision.iter().chain(&closed).any(|capture| capture.pull_number.is_some()) =>
+            {
                 let open = github.open_pulls(slug, git::BRANCH_PREFIX).await?;
                 open.into_iter().map(|pull| (pull.number, pull.branch)).collect()
             }
             _ => HashMap::new(),
         };
+        let merged =
+            self.repository.merged_among(closed.iter().filter_map(pushed_commit), Some(default.tip))?;
+        for capture in closed {
+            let is_open = capture.pull_number.and_then(|number| open.get(&number)) == capture.branch.as_ref();
+            if is_open || pushed_commit(&capture).is_some_and(|commit| merged.contains(&commit)) {
+                self.queue.set_pull_state(capture.id, capture.commit.as_deref(), PullState::Open)?;
+                awaiting_decision.push(capture);
+            }
+        }
         // Several captures may share a pull request.
         let mut requested: HashMap<u64, Option<Pull>> = HashMap::new();
         let mut first_error = Ok(());
-        for capture in awaiting_decision {
+        for capture in &awaiting_decision {
             let handled = async {
                 let state = match (capture.pull_number, github_repo) {
                     (Some(number), Some(_)) if open.get(&number) == capture.branch.as_ref() => {

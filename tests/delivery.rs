@@ -403,7 +403,34 @@ fn a_closed_pull_request_is_not_opened_again() {
     let asked = api.log().len();
     let second_sync = sandbox.json(["sync", "--json"]);
     assert_eq!(second_sync["remote"]["closed"], serde_json::json!([]));
-    assert_eq!(api.log().len(), asked, "no open pull request, so no request");
+    assert_eq!(api.log().len(), asked + 1, "it might be open again");
+}
+
+#[test]
+fn a_pull_request_that_is_opened_again_waits_again() {
+    for is_seen in [true, false] {
+        let api = GithubApi::start();
+        let sandbox = brain_at(&api);
+        let capture = sandbox.capture(&fixture(TRANSCRIPT));
+        let number = assert_delivered_once(&sandbox, &api, &capture).number;
+        let waiting = || sandbox.json(["review", "--json"])["items"].as_array().unwrap().len();
+        api.close(SLUG, number);
+        sandbox.ok(["sync"]);
+        assert_eq!(waiting(), 0);
+        api.reopen(SLUG, number);
+        if is_seen {
+            sandbox.ok(["sync"]);
+            assert_eq!((waiting(), &newest(&sandbox)["pull_state"]), (3, &"open".into()));
+        }
+        api.merge(SLUG, number, Merge::Commit).unwrap();
+        let synced = sandbox.json(["sync", "--json"]);
+        assert_eq!(synced["remote"]["merged"], serde_json::json!([capture["id"]]), "{synced}");
+        assert_eq!(newest(&sandbox)["pull_state"], "merged");
+        let bare = api.with_repository(SLUG, |repo| repo.bare.clone());
+        for folder in [sandbox.brain(), bare] {
+            assert_eq!(git(&folder, &["branch", "--list", "nugget/*"]), "");
+        }
+    }
 }
 
 /// Replaces the brain by a new clone. What nugget keeps beside it stays.

@@ -762,6 +762,86 @@ fn offline_it_is_merged_here_and_pushed_by_the_next_sync() {
     assert_eq!((branches(&bare).as_str(), branches(&sandbox.brain()).as_str()), ("", ""));
 }
 
+/// Merges what waits while the remote cannot be reached.
+fn merge_offline(sandbox: &Sandbox, bare: &Path) {
+    let away = bare.with_extension("away");
+    fs::rename(bare, &away).unwrap();
+    sandbox.ok(["review", "merge", "--all"]);
+    fs::rename(&away, bare).unwrap();
+}
+
+#[test]
+fn what_was_removed_at_the_remote_is_not_pushed_again() {
+    let (sandbox, bare) = with_folder_remote();
+    let before = git(&bare, &["rev-parse", "main"]);
+    merge_offline(&sandbox, &bare);
+    assert_eq!(sandbox.json(["sync", "--json"])["remote"]["pushed"], true);
+    let merged = git(&bare, &["rev-parse", "main"]);
+    assert_ne!(merged, before);
+    git(&bare, &["update-ref", "refs/heads/main", before.trim()]);
+    let follow = format!("git rebase --onto origin/main {}", &merged[..10]);
+    for _ in 0..2 {
+        let synced = &sandbox.json(["sync", "--json"])["remote"];
+        assert_eq!((&synced["pushed"], &synced["trouble"]), (&json!(false), &Value::Null), "{synced}");
+        assert!(synced["left"].as_str().unwrap().contains(&follow), "{synced}");
+        assert_eq!(git(&bare, &["rev-parse", "main"]), before);
+    }
+    for command in ["status", "doctor"] {
+        let printed = String::from_utf8(sandbox.run([command]).stdout).unwrap();
+        let printed = printed.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(printed.contains(&follow) && !printed.contains("git push)"), "{printed}");
+    }
+    // Nor with what is merged later.
+    sandbox.capture(&fixture("transcripts/synthetic/go_race.jsonl"));
+    let printed = sandbox.ok(["review", "merge", "--all"]);
+    assert!(printed.contains("not pushed: origin/main was rewritten"), "{printed}");
+    assert_eq!(git(&bare, &["rev-parse", "main"]), before);
+    sandbox.git(&follow.split(' ').skip(1).collect::<Vec<_>>());
+    let kept = units(&sandbox.brain());
+    assert!(!kept.is_empty() && kept.iter().all(|path| !path.contains("heartbeat")), "{kept:?}");
+    assert!(!sandbox.ok(["sync"]).contains("rewritten"));
+}
+
+#[test]
+fn a_merge_on_what_was_removed_at_the_remote_is_not_pushed() {
+    let (sandbox, bare) = with_folder_remote();
+    let before = git(&bare, &["rev-parse", "main"]);
+    git(sandbox.path(), &["clone", "-q", "remote.git", "other"]);
+    let other = sandbox.path().join("other");
+    git(&other, &["commit", "-q", "--allow-empty", "-m", "theirs"]);
+    git(&other, &["push", "-q"]);
+    sandbox.ok(["sync"]);
+    merge_offline(&sandbox, &bare);
+    git(&bare, &["update-ref", "refs/heads/main", before.trim()]);
+    // By the person, so that no fetch of nugget's sees it.
+    sandbox.git(&["fetch", "-q"]);
+    let synced = sandbox.json(["sync", "--json"]);
+    assert_eq!(synced["remote"]["pushed"], false, "{synced}");
+    assert_eq!(git(&bare, &["rev-parse", "main"]), before);
+}
+
+#[test]
+fn a_default_branch_renamed_at_the_remote_is_named_with_what_to_do() {
+    let api = GithubApi::start();
+    let sandbox = brain_at(&api);
+    sandbox.capture(&fixture(TRANSCRIPT));
+    api.rename_default_branch(SLUG, "trunk");
+    let follow = "`git branch -m main trunk`, then `git branch -u origin/trunk`";
+    assert!(sandbox.ok(["sync"]).contains(follow));
+    for (command, code) in [(&["review", "merge", "--all"][..], 1), (&["status"], 0), (&["doctor"], 0)] {
+        let output = sandbox.run(command);
+        assert_eq!(output.status.code(), Some(code), "{output:?}");
+        let printed = String::from_utf8(output.stdout).unwrap();
+        let printed = printed.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(printed.contains(follow), "{printed}");
+    }
+    sandbox.git(&["branch", "-m", "main", "trunk"]);
+    sandbox.git(&["branch", "-u", "origin/trunk"]);
+    sandbox.ok(["review", "merge", "--all"]);
+    let bare = api.with_repository(SLUG, |repo| repo.bare.clone());
+    assert_eq!(git(&bare, &["rev-parse", "trunk"]), sandbox.git(&["rev-parse", "trunk"]));
+}
+
 #[test]
 fn commits_of_the_person_are_not_pushed_with_a_merge() {
     let (sandbox, bare) = with_folder_remote();

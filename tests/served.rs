@@ -118,6 +118,20 @@ fn an_up_to_date_checkout_is_served_as_it_is() {
 }
 
 #[test]
+fn a_sparse_checkout_serves_all_that_is_merged() {
+    let world = World::new();
+    git(&world.brain(), &["sparse-checkout", "set", "domains/cooking"]);
+    assert!(!path_of(&world.brain(), "a").exists());
+    world.check(&[("a", "first"), ("b", "first"), ("c", "first")]);
+    assert_eq!(world.sandbox.json(["list", "--json"])["units"].as_array().unwrap().len(), 3);
+    world.merge(|person| {
+        write(person, "a", "theirs");
+        remove(person, "b");
+    });
+    world.check(&[("a", "theirs"), ("c", "first")]);
+}
+
+#[test]
 fn a_dirty_checkout_serves_merges_and_the_users_edits() {
     let world = World::new();
     write(&world.brain(), "a", "mine");

@@ -398,6 +398,30 @@ fn a_checked_out_or_changed_branch_is_not_deleted() {
     fsck(a.root());
 }
 
+const SECRET_FOUND: &str = "cat >&2 <<'END'
+error: GH013: Repository rule violations found for refs/heads/nugget/session-20261116-170405-ad5139ef.
+
+- GITHUB PUSH PROTECTION
+  —————————————————————————————————————————
+    Resolve the following violations before pushing again
+
+    - Push cannot contain secrets
+
+    
+     (?) Learn how to resolve a blocked push
+     https://docs.example.org/code-security/secret-scanning/working-with-push-protection#resolving-a-blocked-push
+    
+    
+      —— Stripe API Key ————————————————————————————————————
+       locations:
+         - commit: 8728dbe67c1b2a0d9e3f4a5b6c7d8e9f0a1b2c3d
+           path: domains/x/bugs/unit.md:12
+    
+       (?) To push, remove secret from commit(s) or follow this URL to allow the secret.
+       https://example.org/me/brain/security/secret-scanning/unblock-secret/2p8cFsVnYQ
+END
+exit 1";
+
 #[test]
 fn a_remote_that_refuses_a_branch_says_why() {
     World::for_each_kind(|world| {
@@ -410,6 +434,14 @@ fn a_remote_that_refuses_a_branch_says_why() {
         let (failure, message) = expect_failure(a.push(BRANCH, commit, None));
         assert_eq!(failure, RemoteFailure::Protected, "{message}");
         assert!(message.contains("these branches are protected"), "{message}");
+        // As GitHub's push protection says it.
+        write_script(&world.remote().join("hooks/pre-receive"), SECRET_FOUND);
+        let (failure, message) = expect_failure(a.push(BRANCH, commit, None));
+        assert_eq!(failure, RemoteFailure::SecretFound, "{message}");
+        for said in ["Push cannot contain secrets", "Stripe API Key", "path: domains/x/bugs/unit.md:12"] {
+            assert!(message.contains(said), "{message}");
+        }
+        assert!(!failure.hint().unwrap().contains("rules"));
         assert_eq!(a.repository.remote_tip(BRANCH).unwrap(), None);
         std::fs::remove_file(world.remote().join("hooks/pre-receive")).unwrap();
         assert_eq!(a.push(BRANCH, commit, None).unwrap(), Pushed::Created);
@@ -627,12 +659,13 @@ fn a_renamed_default_branch_is_followed_unless_configured() {
         assert_eq!(a.tip("origin/HEAD"), tip);
         let lag = a.repository.lag().unwrap();
         assert_eq!((lag.behind, lag.ahead), (1, 0));
-        assert_eq!(lag.blocked, Some(Refusal::OtherBranchCheckedOut(Some("main".to_owned()))));
-        let caught_up = a.repository.catch_up(&a.lock()).unwrap();
-        assert!(
-            matches!(caught_up, FastForward::Refused(Refusal::OtherBranchCheckedOut(_))),
-            "{caught_up:?}"
-        );
+        let refusal = Refusal::NoLocalBranch {
+            branch: "trunk".to_owned(),
+            upstream: "origin/trunk".to_owned(),
+            head: Some("main".to_owned()),
+        };
+        assert_eq!(lag.blocked, Some(refusal.clone()));
+        assert_eq!(a.repository.catch_up(&a.lock()).unwrap(), FastForward::Refused(refusal));
         assert!(!a.fetch().unwrap().moved);
         // The branch named in the brain's settings wins, whatever the remote's HEAD says.
         git(&world.remote(), &["branch", "knowledge", "trunk~"]);

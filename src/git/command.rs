@@ -106,7 +106,7 @@ pub(crate) struct Output {
     pub stdout: Vec<u8>,
     is_stdout_complete: bool,
     /// The standard error, from which the secrets are not yet removed.
-    stderr: String,
+    pub(crate) stderr: String,
     secrets: Vec<String>,
 }
 
@@ -195,6 +195,10 @@ impl GitCommand {
     }
 }
 
+/// How GitHub's lines begin that say neither what is wrong nor in which file.
+const PADDING_OF_GITHUB: [&str; 5] =
+    ["(?)", "https://", "Resolve the following violations", "locations:", "- commit:"];
+
 impl Output {
     /// The standard output, or the error if git failed.
     pub(crate) fn ok(self) -> Result<Vec<u8>, Error> {
@@ -218,20 +222,25 @@ impl Output {
     /// The standard error on one line, without secrets; lines that begin with `fatal:` come first.
     pub(crate) fn message(&self) -> String {
         let rank = |line: &str| match line.split_once(':').map(|(prefix, _)| prefix) {
+            // The other lines say why.
+            _ if line.starts_with("error: failed to push some refs") => 4,
             Some("fatal") => 0,
             Some("error") => 1,
             Some("remote") => 2,
             _ => 3,
         };
         let is_padding = |line: &str| {
-            line.is_empty()
-                || line == "remote:"
+            let said = line.strip_prefix("remote:").map(str::trim_start);
+            let is_padding = |said: &str| PADDING_OF_GITHUB.iter().any(|padding| said.starts_with(padding));
+            !said.unwrap_or(line).contains(char::is_alphanumeric)
+                || said.is_some_and(is_padding)
                 || line.starts_with("hint:")
                 || line.starts_with("Please make sure you have the correct access rights")
                 || line.starts_with("and the repository exists")
         };
+        let trim = |line| str::trim(line).trim_end_matches(['—', ' ']);
         let mut lines: Vec<&str> =
-            self.stderr.split(['\n', '\r']).map(str::trim).filter(|line| !is_padding(line)).collect();
+            self.stderr.split(['\n', '\r']).map(trim).filter(|line| !is_padding(line)).collect();
         lines.sort_by_key(|line| rank(line));
         self.hide(&lines.join("; "))
     }

@@ -18,7 +18,7 @@ use crate::objects::{hash, sync};
 use crate::path::{self, HiddenNames};
 use crate::ref_lock::{MarkedLock, sweep_one};
 use crate::references::{Edited, ReflogEntry, head_of, reference_name, update, work_tree_folders};
-use crate::repository::{Branch, Repository, blob_id, common_ancestor, read_blob, tip, tree_of};
+use crate::repository::{Branch, Repository, blob_id, common_ancestor, read_blob, tip, tree_of, upstream};
 use crate::review_snapshot::has_same_lines;
 use crate::types::{BLOB_BYTES_MAX, CommitId, Identity};
 use crate::work_tree::{self, WorkTreeFile};
@@ -44,6 +44,22 @@ pub enum FastForward {
 pub enum Refusal {
     /// `HEAD` names another branch, or no branch.
     OtherBranchCheckedOut(Option<String>),
+    /// Only the remote has the default branch, as after it was renamed there.
+    NoLocalBranch {
+        /// The default branch.
+        branch: String,
+        /// The default branch with the remote's name before it.
+        upstream: String,
+        /// The branch that `HEAD` names.
+        head: Option<String>,
+    },
+    /// The remote's default branch no longer has commits that it had, and that the local one has.
+    RemoteRewritten {
+        /// The default branch with the remote's name before it.
+        upstream: String,
+        /// The remote's commit before.
+        removed: CommitId,
+    },
     /// The default branch is checked out in another work tree, which would become outdated.
     CheckedOutElsewhere,
     /// Another operation, such as a rebase.
@@ -71,6 +87,28 @@ impl fmt::Display for Refusal {
         match self {
             Self::OtherBranchCheckedOut(Some(branch)) => write!(f, "{branch} is checked out"),
             Self::OtherBranchCheckedOut(None) => write!(f, "no branch is checked out"),
+            Self::NoLocalBranch { branch, upstream, head } => {
+                write!(
+                    f,
+                    "the remote's default branch is {branch}, and there is no branch of that name here: "
+                )?;
+                match head.as_ref().filter(|head| *head != branch) {
+                    Some(head) => write!(
+                        f,
+                        "if {head} was renamed there, `git branch -m {head} {branch}`, then `git branch -u {upstream}`; \
+                         else `git switch {branch}`"
+                    ),
+                    None => write!(f, "`git switch {branch}`"),
+                }
+            }
+            Self::RemoteRewritten { upstream, removed } => {
+                let removed = removed.to_string();
+                write!(
+                    f,
+                    "{upstream} was rewritten and no longer has {removed:.10}, which is here: `git rebase --onto {upstream} \
+                     {removed:.10}` follows it; a push or pull would keep what was removed"
+                )
+            }
             Self::CheckedOutElsewhere => {
                 write!(f, "the default branch is checked out in another work tree")
             }
@@ -94,6 +132,13 @@ impl fmt::Display for Refusal {
             Self::Unsupported(what, path) => write!(f, "the branch {what} {path}"),
             Self::IndexLocked(path) => write!(f, "another git process is running: {} exists", path.display()),
         }
+    }
+}
+
+impl Refusal {
+    /// Whether its text says by which commands of git it ends, whatever else the branches lack.
+    pub fn names_its_fix(&self) -> bool {
+        matches!(self, Self::NoLocalBranch { .. } | Self::RemoteRewritten { .. })
     }
 }
 
@@ -243,14 +288,16 @@ impl Merge {
         };
         // From here on no other process checks out or commits in this work tree.
         let head = git.head_name().during(|| "read HEAD".to_owned())?;
-        if !git.is_bare() && head.as_ref().is_none_or(|head| head.as_bstr() != reference.as_str()) {
-            let name = head.map(|head| head.shorten().to_str_lossy().into_owned());
-            return refused(Refusal::OtherBranchCheckedOut(name));
-        }
-        // Read again under the lock. If only the remote has the branch, another one or none is checked out.
+        let is_here = head.as_ref().is_some_and(|head| head.as_bstr() == reference.as_str());
+        let head = head.map(|head| head.shorten().to_str_lossy().into_owned());
+        // Read again under the lock.
         let Some(from) = tip(&git, &reference)? else {
-            return refused(Refusal::OtherBranchCheckedOut(Some(default.name)));
+            let upstream = upstream(&git, &default);
+            return refused(Refusal::NoLocalBranch { branch: default.name, upstream, head });
         };
+        if !git.is_bare() && !is_here {
+            return refused(Refusal::OtherBranchCheckedOut(head));
+        }
         match common_ancestor(&git, from, to)? {
             Some(base) if base == to => return Ok(Err(FastForward::AlreadyThere)),
             Some(base) if base == from => {}

@@ -256,6 +256,9 @@ impl Repository {
         let held = Lock::acquire_within(&self.lock_path()?, LOCK_WAIT_MAX)?;
         sweep(&folder, &held)?;
         sweep_one(&packed, &held)?;
+        if let (Some(name), Some(old), Some(new)) = (&remote_state.default, old, tip) {
+            self.record_removed(git, name, CommitId(old), CommitId(new))?;
+        }
         // One that has changed since, another process has recorded.
         delete_all(git, &held, gone.into_iter().map(|(name, id)| (full(name), *id)), |_, _| {})?;
         for (name, id) in news {
@@ -493,7 +496,7 @@ fn parse_push_result(output: &Output, reference: &str) -> Result<Pushed, Error> 
             " " | "+" | "-" => return Ok(Pushed::Updated),
             "=" => return Ok(Pushed::AlreadyThere),
             _ => {
-                let failure = RemoteFailure::from_push_summary(summary);
+                let failure = RemoteFailure::from_push_summary(summary, &output.stderr);
                 let stderr = output.message();
                 let separator = if stderr.is_empty() { "" } else { "; " };
                 let message = output.hide(&format!("{summary}{separator}{stderr}"));

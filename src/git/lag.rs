@@ -3,8 +3,11 @@
 use crate::error::{During as _, Error};
 use crate::fast_forward::{FastForward, Refusal, Source};
 use crate::lock::Lock;
-use crate::repository::{Branch, Repository, remote_name, tip};
+use crate::repository::{Branch, Repository, tip, upstream};
 use crate::types::CommitId;
+
+/// The file in the git folder with the last commit that the remote's default branch had and has no longer.
+const REMOVED_FILE: &str = "nugget-removed";
 
 /// The difference between the checkout and the remote's default branch, as last fetched.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,7 +23,8 @@ pub struct Lag {
     pub local: Option<CommitId>,
     /// The commit of the remote's default branch; `None` if nothing was fetched yet.
     pub remote: Option<CommitId>,
-    /// If the checkout is behind, why [`Repository::catch_up`] would refuse to move it.
+    /// If the checkout is behind, or the branches are not as git's commands expect them, why [`Repository::catch_up`]
+    /// would refuse to move it.
     pub blocked: Option<Refusal>,
 }
 
@@ -49,12 +53,13 @@ impl Repository {
             _ => (0, 0),
         };
         let branch = default.name.clone();
-        let blocked = match remote.filter(|_| behind > 0) {
+        let rewritten = self.rewritten(&git, &default)?;
+        let blocked = match remote.filter(|_| rewritten.is_none() && (behind > 0 || local.is_none())) {
             Some(to) => {
-                let source = self.source(&git, &default, to);
+                let source = source(&git, &default, to);
                 self.refusal(git, default, &source)?
             }
-            None => None,
+            None => rewritten,
         };
         Ok(Lag { branch, behind, ahead, local, remote, blocked })
     }
@@ -68,18 +73,59 @@ impl Repository {
         let git = self.git()?;
         let default = self.default_branch_of(&git)?;
         let Some(to) = default.remote else { return Ok(FastForward::AlreadyThere) };
-        let source = self.source(&git, &default, to);
+        if let Some(refusal) = self.rewritten(&git, &default)? {
+            return Ok(FastForward::Refused(refusal));
+        }
+        let source = source(&git, &default, to);
         self.merge(held, git, default, &source)
     }
 
-    fn source(&self, git: &gix::Repository, default: &Branch, to: CommitId) -> Source {
-        Source {
-            name: format!("{}/{}", remote_name(git), default.name),
-            to,
-            is_reviewed: true,
-            may_remove: true,
-            allows_other_edits: false,
+    /// A [`Refusal::RemoteRewritten`] if a fetch has found that the remote's default branch no longer has commits that it
+    /// had, and the local one still has them: to push or to pull would bring back what somebody has removed.
+    ///
+    /// # Errors
+    /// As [`lag`](Self::lag).
+    pub fn rewritten_at_remote(&self) -> Result<Option<Refusal>, Error> {
+        let git = self.git()?;
+        self.rewritten(&git, &self.default_branch_of(&git)?)
+    }
+
+    fn rewritten(&self, git: &gix::Repository, default: &Branch) -> Result<Option<Refusal>, Error> {
+        let Ok(found) = std::fs::read_to_string(git.common_dir().join(REMOVED_FILE)) else { return Ok(None) };
+        let (Ok(removed), Some(local), Some(remote)) =
+            (found.trim().parse::<CommitId>(), default.local, default.remote)
+        else {
+            return Ok(None);
+        };
+        let is_removed = self.contains(local, removed)? && !self.contains(remote, removed)?;
+        Ok(is_removed.then(|| Refusal::RemoteRewritten { upstream: upstream(git, default), removed }))
+    }
+
+    /// Records that the remote's default branch no longer has a commit that it had, if the local one has it.
+    pub(crate) fn record_removed(
+        &self,
+        git: &gix::Repository,
+        name: &str,
+        old: CommitId,
+        new: CommitId,
+    ) -> Result<(), Error> {
+        let Some(local) = tip(git, &format!("refs/heads/{name}"))? else { return Ok(()) };
+        if !git.has_object(new.0) || self.contains(new, old)? || !self.contains(local, old)? {
+            return Ok(());
         }
+        tracing::warn!(%old, %new, "the remote's default branch was rewritten");
+        let path = git.common_dir().join(REMOVED_FILE);
+        std::fs::write(&path, old.to_string()).map_err(Error::io("write", path))
+    }
+}
+
+fn source(git: &gix::Repository, default: &Branch, to: CommitId) -> Source {
+    Source {
+        name: upstream(git, default),
+        to,
+        is_reviewed: true,
+        may_remove: true,
+        allows_other_edits: false,
     }
 }
 

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use gix::ObjectId;
+use gix::index::entry::{Flags, Stage};
 
 use crate::error::{During as _, Error};
 use crate::objects::hash;
@@ -73,13 +74,13 @@ impl Overlay {
 }
 
 impl Repository {
-    /// The files that are served in place of those in the work tree. `None` if the newest reviewed commit is
+    /// The files that are served in place of those in the work tree. `None` if all of the newest reviewed commit is
     /// checked out, which takes reading two references.
     ///
     /// The newest reviewed commit is that of the remote's default branch, as last fetched, if the local branch
     /// is behind it; else that of the local branch. If both have commits of their own, each path is served from
     /// the branch that changed it, or from the local one if both did. A file that differs from the checked-out
-    /// commit only in its line endings counts as unedited.
+    /// commit only in its line endings counts as unedited, as does one that a sparse checkout leaves out.
     ///
     /// # Errors
     /// Those of [`default_branch`](Self::default_branch), and when history cannot be read.
@@ -88,15 +89,21 @@ impl Repository {
         let default = self.default_branch_of(&git)?;
         let head_commit = tip(&git, "HEAD")?;
         let (commit, other) = self.reviewed_tip(&git, &default)?;
-        if head_commit == Some(commit) && other.is_none() {
+        let left_out = LeftOut::read(&git)?;
+        if head_commit == Some(commit) && other.is_none() && left_out.is_none() {
             return Ok(None);
         }
+        let is_left_out = |path: &str| left_out.as_ref().is_some_and(|left_out| left_out.has(path));
         let head = head_commit.map(|head| tree_of(&git, head)).transpose()?;
         let tree = tree_of(&git, commit)?;
         let mut wanted: BTreeMap<String, Option<ObjectId>> = BTreeMap::new();
         for path in differing(head.as_ref(), &tree)? {
             let id = blob_at(&tree, &path)?;
             wanted.insert(path, id);
+        }
+        if left_out.is_some() {
+            let files = files_beyond(None, &tree, "")?.into_iter().filter(|file| is_left_out(&file.path));
+            wanted.extend(files.map(|file| (file.path, Some(file.id))));
         }
         if let Some((base, remote)) = other {
             let (base, remote) = (tree_of(&git, base)?, tree_of(&git, remote)?);
@@ -112,10 +119,11 @@ impl Repository {
         let mut edited_elsewhere = BTreeSet::new();
         for (path, id) in wanted {
             let checked_out = head.as_ref().map(|head| blob_at(head, &path)).transpose()?.flatten();
-            if checked_out == id {
+            let is_left_out = is_left_out(&path);
+            if checked_out == id && !is_left_out {
                 continue;
             }
-            if self.is_unedited(&git, &path, checked_out)? {
+            if self.is_unedited(&git, &path, checked_out, is_left_out)? {
                 let size = |id: ObjectId| {
                     git.find_header(id).during(|| format!("read {path}")).map(|found| found.size())
                 };
@@ -183,16 +191,19 @@ impl Repository {
         Ok((!files.is_empty()).then(|| Overlay { commit, files, git: git.clone().into_sync() }))
     }
 
-    /// Whether the work tree's file equals that of the checked-out commit (`None`: the commit has none).
+    /// Whether the work tree's file equals that of the checked-out commit (`None`: the commit has none), or is missing as a
+    /// sparse checkout leaves it out.
     fn is_unedited(
         &self,
         git: &gix::Repository,
         path: &str,
         checked_out: Option<ObjectId>,
+        is_left_out: bool,
     ) -> Result<bool, Error> {
         let Ok(found) = work_tree::read(self.root(), path) else { return Ok(false) };
         match (found, checked_out) {
             (WorkTreeFile::Missing, None) => Ok(true),
+            (WorkTreeFile::Missing, Some(_)) => Ok(is_left_out),
             (WorkTreeFile::File(content), Some(id)) => {
                 if hash(git, &content)? == id {
                     return Ok(true);
@@ -202,6 +213,32 @@ impl Repository {
             }
             _ => Ok(false),
         }
+    }
+}
+
+/// The index of a sparse checkout, which tells what the work tree lacks without a person's having deleted it.
+struct LeftOut {
+    index: gix::worktree::Index,
+}
+
+impl LeftOut {
+    /// `None` where the checkout is not sparse.
+    fn read(git: &gix::Repository) -> Result<Option<Self>, Error> {
+        if git.config_snapshot().boolean("core.sparseCheckout") != Some(true) {
+            return Ok(None);
+        }
+        let index = git.try_index().during(|| "read the index".to_owned())?;
+        Ok(index.map(|index| Self { index }))
+    }
+
+    /// Whether a file, or a folder around it that a sparse index has in place of its files, is left out.
+    fn has(&self, path: &str) -> bool {
+        let is_skipped = |name: &str| {
+            let entry = self.index.entry_by_path_and_stage(name.into(), Stage::Unconflicted);
+            entry.is_some_and(|entry| entry.flags.contains(Flags::SKIP_WORKTREE))
+        };
+        let in_folder = || path.match_indices('/').any(|(at, _)| is_skipped(&path[..=at]));
+        is_skipped(path) || self.index.is_sparse() && in_folder()
     }
 }
 

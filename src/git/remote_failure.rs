@@ -14,6 +14,8 @@ pub enum RemoteFailure {
     Denied,
     /// The repository does not exist, or is not visible with these credentials.
     NotFound,
+    /// The remote has found a secret in what was sent.
+    SecretFound,
     /// The remote refuses the reference: by a rule, a hook, or because it is protected.
     Protected,
     /// The remote takes no pushes of its default branch.
@@ -38,6 +40,7 @@ impl fmt::Display for RemoteFailure {
             Self::Offline => "the remote cannot be reached",
             Self::Denied => "the remote denied access",
             Self::NotFound => "the remote has no such repository",
+            Self::SecretFound => "the remote has found a secret in the branch",
             Self::Protected => "the remote refused the branch",
             Self::DefaultProtected => "the remote takes no pushes of its main branch",
             Self::Stale => "the remote's branch has changed meanwhile",
@@ -54,6 +57,8 @@ impl fmt::Display for RemoteFailure {
 /// rows go from the most specific to what git adds to every failure: after a refusal it also prints "could not
 /// read from remote repository" and "the remote end hung up".
 const PATTERNS: &[(RemoteFailure, &[&str])] = &[
+    // GitHub calls it a rule violation as well.
+    (RemoteFailure::SecretFound, &["push protection", "cannot contain secrets", "secrets detected"]),
     // Why it failed is in other lines, as a hook or the system says it.
     (RemoteFailure::NotStored, &["unpacker error", "unpack failed", "exceeds maximum allowed size"]),
     (
@@ -209,6 +214,9 @@ impl RemoteFailure {
                 Some("check the token's permission to write contents, or that `git push` works in the brain")
             }
             Self::NotFound => Some("check the URL that `git remote -v` prints in the brain"),
+            Self::SecretFound => Some(
+                "take it out with `nugget review edit`, or `nugget review reject` the unit, and revoke the secret",
+            ),
             Self::Protected => Some("allow branches below `nugget/` in the repository's rules"),
             Self::DefaultProtected => Some(
                 "have somebody push it who may, or `git push origin HEAD:refs/heads/NAME` and open a pull request",
@@ -231,12 +239,16 @@ impl RemoteFailure {
         PATTERNS.iter().find(matches).map_or(Self::Other, |(failure, _)| *failure)
     }
 
-    /// The failure in the last column of `git push --porcelain`.
-    pub(crate) fn from_push_summary(summary: &str) -> Self {
-        match Self::from_stderr(summary) {
+    /// The failure in the last column of `git push --porcelain`, with what git's standard error adds to it.
+    pub(crate) fn from_push_summary(summary: &str, stderr: &str) -> Self {
+        let failure = match Self::from_stderr(summary) {
             // The remote refused this reference, with a reason of its own.
             Self::Other | Self::NotFound if summary.starts_with("[remote rejected]") => Self::Protected,
             failure => failure,
+        };
+        match Self::from_stderr(stderr) {
+            Self::SecretFound if failure == Self::Protected => Self::SecretFound,
+            _ => failure,
         }
     }
 }
@@ -381,7 +393,14 @@ mod tests {
             ("[rejected] (x)", RemoteFailure::Other),
         ];
         for (summary, failure) in cases {
-            assert_eq!(RemoteFailure::from_push_summary(summary), failure, "{summary}");
+            assert_eq!(RemoteFailure::from_push_summary(summary, ""), failure, "{summary}");
+        }
+        let summary = "[remote rejected] (push declined due to repository rule violations)";
+        for (stderr, failure) in [
+            ("remote: - Push cannot contain secrets", RemoteFailure::SecretFound),
+            ("remote: - Cannot force-push to this branch", RemoteFailure::Protected),
+        ] {
+            assert_eq!(RemoteFailure::from_push_summary(summary, stderr), failure, "{stderr}");
         }
     }
 }

@@ -353,6 +353,11 @@ pub(crate) fn remote_name(git: &gix::Repository) -> String {
     only.map_or_else(|| "origin".to_owned(), |name| name.to_str_lossy().into_owned())
 }
 
+/// The default branch of the remote, as git's commands name it here.
+pub(crate) fn upstream(git: &gix::Repository, default: &Branch) -> String {
+    format!("{}/{}", remote_name(git), default.name)
+}
+
 /// The branch that the remote's `HEAD` named at the last fetch.
 pub(crate) fn remote_head(git: &gix::Repository, remote: &str) -> Result<Option<String>, Error> {
     let prefix = format!("refs/remotes/{remote}/");

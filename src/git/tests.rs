@@ -736,6 +736,39 @@ fn an_edit_of_a_file_that_was_renamed_meanwhile_stands_for_it() {
 }
 
 #[test]
+fn what_a_sparse_checkout_leaves_out_is_served_and_no_deletion() {
+    for kind in [&["--cone", "--no-sparse-index"][..], &["--cone", "--sparse-index"], &["--no-cone"]] {
+        let sandbox = Sandbox::new();
+        let root = sandbox.repository("brain");
+        for path in
+            ["domains/here/a.md", "domains/here/b.md", "domains/there/c.md", "domains/there/deep/d.md"]
+        {
+            write(&root, path, "text\n");
+        }
+        commit_all(&root, "four");
+        let set = ["sparse-checkout", "set"];
+        git(&root, &[&set, kind, &["domains/here"]].concat());
+        std::fs::remove_file(root.join("domains/here/b.md")).unwrap();
+        let served = |path: &str| {
+            let repository = Repository::open(&root).unwrap();
+            let overlay = repository.overlay().unwrap().unwrap();
+            let read = overlay.read(path).unwrap();
+            (overlay.has(path), read.map(|text| String::from_utf8(text).unwrap()))
+        };
+        let text = Some("text\n".to_owned());
+        for path in ["domains/there/c.md", "domains/there/deep/d.md"] {
+            assert_eq!(served(path), (true, text.clone()), "{kind:?}");
+        }
+        // What is edited or deleted here counts.
+        write(&root, "domains/there/c.md", "mine\n");
+        for path in ["domains/here/a.md", "domains/here/b.md", "domains/there/c.md"] {
+            assert_eq!(served(path), (false, None), "{kind:?}");
+        }
+        assert_eq!(served("domains/there/deep/d.md"), (true, text), "{kind:?}");
+    }
+}
+
+#[test]
 fn pending_branches_are_those_with_unmerged_changes() {
     let sandbox = Sandbox::new();
     let root = sandbox.repository("brain");

@@ -217,6 +217,11 @@ impl GithubApi {
         self.with_repository(slug, |repo| repo.pull(number).unwrap().is_open = false);
     }
 
+    /// Opens a closed one again, as a person does on the page.
+    pub(crate) fn reopen(&self, slug: &str, number: u64) {
+        self.with_repository(slug, |repo| repo.pull(number).unwrap().is_open = true);
+    }
+
     /// Commits a file to a branch, as a person does on the page: a new branch starts at the default one.
     pub(crate) fn commit(&self, slug: &str, branch: &str, path: &str, content: &str) -> String {
         self.with_repository(slug, |repo| {

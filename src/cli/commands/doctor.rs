@@ -281,6 +281,9 @@ fn check_branch(repository: &Result<git::Repository, git::Error>, places: &State
         return Check::ok(name, format!("`{branch}`, not fetched yet"));
     }
     match (behind, ahead, blocked) {
+        (_, _, Some(why)) if why.names_its_fix() => {
+            Check::warning(name, why.to_string()).fix("one of these in the brain, then `nugget sync`")
+        }
         (0, 0, _) => Check::ok(name, format!("`{branch}` is up to date with the remote's last known state")),
         (0, ahead, _) if remote::is_push_refused(places) => {
             let refused =

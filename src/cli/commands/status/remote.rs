@@ -67,7 +67,10 @@ impl RemoteStatus {
         let head = format!("{} ({synced})", output::safe(&self.url));
         let mut problems = Vec::new();
         let is_refused = self.is_refused && self.lag.as_ref().is_some_and(|lag| lag.ahead > 0);
-        if let Some(lag) = self.lag.as_ref().filter(|_| !is_unfinished) {
+        let lag = self.lag.as_ref().filter(|_| !is_unfinished);
+        if let Some(why) = lag.and_then(|lag| lag.blocked.as_ref()).filter(|why| why.names_its_fix()) {
+            problems.push(output::safe(&why.to_string()));
+        } else if let Some(lag) = lag {
             if lag.behind > 0 {
                 let why = lag.blocked.as_ref().map(|why| format!(": {}", output::safe(&why.to_string())));
                 problems.push(format!(
