@@ -38,7 +38,7 @@ pub(crate) enum ProposalInput {
     Planned { found: Findings, plan: Plan },
     /// The branch waits for its review, and what it edits has been edited on the default branch since: its
     /// commit is to be made again on that.
-    #[serde(rename = "anew")]
+    #[serde(alias = "anew")]
     Recreate(Recreation),
 }
 

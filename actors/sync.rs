@@ -47,7 +47,7 @@ const REOPENED_AMONG_MAX: usize = 1000;
 /// How many pull requests that are no longer open one sync requests, one by one.
 const PULL_REQUESTS_MAX: usize = 50;
 
-/// What a sync has found and done. The names of its keys are those of `nugget sync --json` and of the queue.
+/// What a sync has found and done, as `nugget sync --json` has it. The queue may have reports with earlier names of keys.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SyncReport {
     /// The remote's address, without any secret.
@@ -55,18 +55,18 @@ pub struct SyncReport {
     /// The remote's default branch.
     pub branch: String,
     /// Whether it had new commits.
-    #[serde(rename = "news")]
+    #[serde(alias = "news")]
     pub has_new_commits: bool,
     /// Whether the checkout was fast-forwarded to it.
     pub moved: bool,
     /// Why the checkout was not fast-forwarded, if it lacks commits.
-    #[serde(rename = "left")]
+    #[serde(alias = "left")]
     pub not_moved_because: Option<String>,
     /// Whether what was merged offline was pushed.
     #[serde(default)]
     pub pushed: bool,
     /// Whether the remote refused it, because it takes no pushes of its default branch.
-    #[serde(rename = "refused", default)]
+    #[serde(alias = "refused", default)]
     pub is_refused: bool,
     /// Captures that were merged since the last sync.
     pub merged: Vec<i64>,
@@ -75,7 +75,7 @@ pub struct SyncReport {
     /// Captures that nugget has closed, as every file of them is on the default branch already.
     pub empty: Vec<i64>,
     /// Captures whose branch is made again on what was merged meanwhile.
-    #[serde(rename = "anew")]
+    #[serde(alias = "anew")]
     pub recreated: Vec<i64>,
     /// Captures whose branch should be made again, but is left alone as somebody has added to it.
     pub added_to: Vec<i64>,
@@ -92,7 +92,7 @@ pub struct SyncReport {
     /// How many requests were sent to GitHub's API.
     pub requests: u64,
     /// What failed after the fetch, whose result is kept.
-    #[serde(rename = "trouble")]
+    #[serde(alias = "trouble")]
     pub error: Option<String>,
 }
 

@@ -169,13 +169,13 @@ fn a_branch_that_is_checked_out_is_made_again_later() {
     second.git(&["checkout", "--quiet", other["branch"].as_str().unwrap()]);
     api.merge(SLUG, one["pull_number"].as_u64().unwrap(), Merge::Commit).unwrap();
     let synced = second.json(["sync", "--json"]);
-    assert_eq!(synced["remote"]["anew"], json!([]), "{synced}");
+    assert_eq!(synced["remote"]["recreated"], json!([]), "{synced}");
     assert_eq!(
         (&capture(&second)["state"], &capture(&second)["pull_state"]),
         (&"done".into(), &"open".into())
     );
     second.git(&["checkout", "--quiet", "main"]);
-    assert_eq!(second.json(["sync", "--json"])["remote"]["anew"], json!([other["id"]]));
+    assert_eq!(second.json(["sync", "--json"])["remote"]["recreated"], json!([other["id"]]));
     wait_until("the branch is made again", || {
         let capture = capture(&second);
         capture["state"] == "done" && capture["commit"] != other["commit"]

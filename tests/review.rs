@@ -782,8 +782,8 @@ fn what_was_removed_at_the_remote_is_not_pushed_again() {
     let follow = format!("git rebase --onto origin/main {}", &merged[..10]);
     for _ in 0..2 {
         let synced = &sandbox.json(["sync", "--json"])["remote"];
-        assert_eq!((&synced["pushed"], &synced["trouble"]), (&json!(false), &Value::Null), "{synced}");
-        assert!(synced["left"].as_str().unwrap().contains(&follow), "{synced}");
+        assert_eq!((&synced["pushed"], &synced["error"]), (&json!(false), &Value::Null), "{synced}");
+        assert!(synced["not_moved_because"].as_str().unwrap().contains(&follow), "{synced}");
         assert_eq!(git(&bare, &["rev-parse", "main"]), before);
     }
     for command in ["status", "doctor"] {

@@ -74,7 +74,7 @@ fn two_simultaneous_sessions_are_both_merged_and_found() {
 
     // The other machine rebuilds its branch on what was merged: same branch, same pull request.
     let synced = second.json(["sync", "--json"]);
-    assert_eq!(synced["remote"]["anew"], json!([other["id"]]), "{synced}");
+    assert_eq!(synced["remote"]["recreated"], json!([other["id"]]), "{synced}");
     wait_until("the branch is rebuilt", || {
         let capture = captures(&second)[0].clone();
         capture["state"] == "done" && capture["commit"] != other["commit"]
@@ -287,13 +287,13 @@ fn what_the_remote_cannot_store_stops_no_other_part_of_a_sync() {
     let synced: Value = serde_json::from_slice(&synced.stdout).unwrap();
     let remote = &synced["remote"];
     assert_eq!((&remote["taken_over"], &remote["pushed"]), (&1.into(), &false.into()), "{synced}");
-    assert!(remote["trouble"].as_str().unwrap().contains("failed to store"), "{synced}");
+    assert!(remote["error"].as_str().unwrap().contains("failed to store"), "{synced}");
     assert_ne!(waiting_titles(&second), Vec::<String>::new());
 
     git(&bare, &["config", "--unset", "receive.maxInputSize"]);
     let synced = second.json(["sync", "--json"]);
     assert_eq!(
-        (&synced["remote"]["pushed"], &synced["remote"]["trouble"]),
+        (&synced["remote"]["pushed"], &synced["remote"]["error"]),
         (&true.into(), &Value::Null),
         "{synced}"
     );
@@ -426,7 +426,7 @@ fn a_partial_clone_has_all_that_waits_for_review() {
     git(second.path(), &["clone", "--quiet", "--filter=blob:none", &url, "brain"]);
     assert_eq!(second.git(&["config", "remote.origin.promisor"]), "true\n");
     let synced = second.json(["sync", "--json"]);
-    assert_eq!(synced["remote"]["trouble"], Value::Null, "{synced}");
+    assert_eq!(synced["remote"]["error"], Value::Null, "{synced}");
     assert_eq!(waiting_titles(&second), waiting_titles(&first));
     second.ok(["review", "merge", "--all"]);
     // Also of what git itself has fetched since.
