@@ -138,6 +138,21 @@ fn digits_that_are_no_number_of_the_list_are_a_name() {
 }
 
 #[test]
+fn what_is_rejected_by_mistake_can_be_read_again() {
+    let sandbox = with_inbox();
+    // No list was printed before: the number stands for the same unit all the same.
+    let first = sandbox.ok(["review", "reject", "1"]);
+    let title = first.lines().next().unwrap().strip_prefix("rejected: ").unwrap();
+    assert!(fails(&sandbox, 3, &["review", "reject", "1"]).contains("decided already"));
+    sandbox.ok(["review", "reject", "3"]);
+    let last = sandbox.ok(["review", "reject", "2"]);
+    let place = last.lines().find_map(|line| line.split_once(": git show ")).unwrap().1;
+    let text = sandbox.git(&["show", place]);
+    assert!(text.starts_with("---\n"), "{last}");
+    assert!(!first.contains("git show"), "its branch is still there: {title}");
+}
+
+#[test]
 fn parts_are_merged_by_commits_of_nuggets_and_the_branch_goes() {
     let sandbox = with_inbox();
     fs::write(sandbox.brain().join("draft.md"), "mine\n").unwrap();

@@ -124,7 +124,13 @@ impl Review {
         let listed: Option<Vec<(String, String, String)>> =
             self.queue.last_report(LIST_REPORT)?.and_then(|(_, _, body)| serde_json::from_str(&body).ok());
         let Some(listed) = listed else {
-            return Ok(items.iter().filter(|item| item.later.is_none()).nth(at).cloned());
+            let present: Vec<Item> = items.iter().filter(|item| item.later.is_none()).cloned().collect();
+            let found = present.get(at).cloned();
+            if found.is_some() {
+                // The next number is one of the same list.
+                self.remember_list(&present)?;
+            }
+            return Ok(found);
         };
         let Some((branch, path, commit)) = listed.get(at) else { return Ok(None) };
         let found = items.iter().find(|item| (&item.branch, &item.path) == (branch, path));

@@ -350,6 +350,16 @@ pub(super) fn reviewed_lines(verb: &str, reviewed: &Reviewed) -> String {
             Some(why) => format!("kept: branch {}: {}\n", safe(&finished.branch), safe(why)),
         });
     }
+    let is_deleted = |item: &&Item| {
+        let mut finished = reviewed.finished.iter();
+        finished.any(|finished| finished.left.is_none() && finished.branch == item.branch)
+    };
+    if let Some(item) = reviewed.decided.iter().find(is_deleted).filter(|_| verb != MERGED) {
+        // As long as git keeps by default what nothing refers to.
+        let commit = item.commit.to_string();
+        let place = format!("{}:{}", &commit[..10], safe(&item.path));
+        text.push_str(&format!("to read it again within two weeks, in the brain: git show {place}\n"));
+    }
     for note in &reviewed.notes {
         text.push_str(&format!("note: {}\n", safe(note)));
     }
