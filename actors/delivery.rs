@@ -88,6 +88,10 @@ impl StageWorker for DeliveryWorker {
 impl DeliveryWorker {
     /// Delivers a capture. Returns its end, on the branch that it is on, or the stage that has to make another branch.
     async fn deliver(&self, claim: &Claim, branch: Branch) -> Result<Step, Failure> {
+        // A person has decided about it while it waited. This needs neither the remote nor a token.
+        if let Some(PullState::Merged | PullState::Closed) = claim.capture.pull_state {
+            return Ok(Step::end_with_branch(branch));
+        }
         let Some(access) = self.remote_access().await? else {
             // A person's brain may have none; a server's clone that has none is being replaced.
             return match self.setup.is_server && self.setup.delivery.enabled {
@@ -129,21 +133,28 @@ impl DeliveryWorker {
                 return Ok(Some(own.clone()));
             }
         }
+        // An earlier attempt has pushed it to this branch. It goes to another one only if that was decided without it.
+        let mut pushed_to = capture.pushed.as_deref().map(parse_commit).transpose()?;
         for number in 1..=BATCHES_MAX {
             let name = window.branch(capture.added, number);
+            if pushed_to.is_some() && name != own.name {
+                continue;
+            }
+            let pushed = pushed_to.take();
             let known = match access.github() {
                 Ok(Some((github, slug))) => github.find_pull(slug, &name).await?,
                 // Without a token the commit is pushed all the same, as a branch of its own is.
                 Ok(None) | Err(_) => None,
             };
-            if known.as_ref().is_some_and(|pull| pull.state != github::PullState::Open) {
+            let is_ended = known.as_ref().is_some_and(|pull| pull.state != github::PullState::Open);
+            if is_ended && pushed.is_none() {
                 continue;
             }
             let (setup, to, plan_to_join, joining) =
                 (Arc::clone(&self.setup), access.clone(), plan.clone(), name.clone());
             let joined =
-                run_blocking(move || batch::join(&setup.repository()?, &to, &plan_to_join, &joining)).await?;
-            let commit = match joined {
+                run_blocking(move || batch::join(&setup.repository()?, &to, &plan_to_join, &joining, pushed));
+            let commit = match joined.await? {
                 Joined::At(commit) => commit,
                 Joined::Alone => return Ok(None),
                 Joined::BranchIsMerged => continue,
@@ -151,7 +162,22 @@ impl DeliveryWorker {
                     self.set_pull_state(capture.id, PullState::Merged).await?;
                     return Ok(Some(own.clone()));
                 }
+                Joined::TakenOff => {
+                    let state = match known {
+                        Some(Pull { state: github::PullState::Merged, .. }) => PullState::Merged,
+                        _ => PullState::Closed,
+                    };
+                    self.set_pull_state(capture.id, state).await?;
+                    return Ok(Some(own.clone()));
+                }
             };
+            if let Some(pull) = known.as_ref().filter(|_| is_ended) {
+                if !self.had(pull, commit).await? {
+                    continue;
+                }
+                self.record_pull_request(claim, pull.clone()).await?;
+                return Ok(Some(own.clone()));
+            }
             failpoint::here!("batch-after-push");
             let branch = Branch { name, commit: commit.to_string(), units: own.units };
             let (this, claimed, plan, shared) = (self.clone(), claim.clone(), plan.clone(), branch.clone());
@@ -169,8 +195,10 @@ impl DeliveryWorker {
             let new = run_blocking(move || this.batch_pull_request(&of, &claimed, &shared, title)).await?;
             let known = known.map(|pull| pull.number);
             match self.offer(claim, access, &new, known, true).await? {
-                // It was merged or closed meanwhile; what of it is on the default branch is found there.
-                Some(pull) if pull.state != github::PullState::Open => continue,
+                // It was merged or closed meanwhile, before it had this.
+                Some(pull) if pull.state != github::PullState::Open && !self.had(&pull, commit).await? => {
+                    continue;
+                }
                 Some(pull) => self.record_pull_request(claim, pull).await?,
                 None => {}
             }
@@ -262,6 +290,13 @@ impl DeliveryWorker {
                         self.set_pull_state(capture.id, PullState::Merged).await?;
                         return Ok(None);
                     }
+                    Err(error @ github::Error::BranchMissing { .. }) => {
+                        let (this, to, gone) = (self.clone(), access.clone(), new.clone());
+                        let decided = run_blocking(move || this.decided_at_remote(&to, &gone)).await?;
+                        let Some(state) = decided else { return Err(error.into()) };
+                        self.set_pull_state(capture.id, state).await?;
+                        return Ok(None);
+                    }
                     Err(error) => return Err(error.into()),
                 }
             }
@@ -286,6 +321,23 @@ impl DeliveryWorker {
         run_blocking(move || queue.record_pull_request(&claim, &record)).await?;
         failpoint::here!("delivery-before-finish");
         Ok(())
+    }
+
+    /// Whether a pull request that is merged or closed had this commit then.
+    async fn had(&self, pull: &Pull, commit: CommitId) -> Result<bool, Failure> {
+        let (setup, tip) = (Arc::clone(&self.setup), parse_commit(&pull.commit)?);
+        run_blocking(move || Ok(setup.repository()?.contains(tip, commit)?)).await
+    }
+
+    /// What a person has decided about a branch that was pushed and that the remote does not have any more.
+    fn decided_at_remote(&self, access: &RemoteAccess, new: &NewPull) -> Result<Option<PullState>, Failure> {
+        let repository = self.setup.repository()?;
+        repository.fetch(&access.session())?;
+        if repository.remote_tip(&new.branch)?.is_some() {
+            return Ok(None);
+        }
+        let merged = repository.merged_among([parse_commit(&new.commit)?], None)?;
+        Ok(Some(if merged.is_empty() { PullState::Closed } else { PullState::Merged }))
     }
 
     async fn set_pull_state(&self, capture: i64, state: PullState) -> Result<(), Failure> {
@@ -446,13 +498,9 @@ impl DeliveryWorker {
         branch: &Branch,
         commit: CommitId,
     ) -> Result<bool, Failure> {
-        let capture = &claim.capture;
-        if let Some(PullState::Merged | PullState::Closed) = capture.pull_state {
-            return Ok(true);
-        }
         let state = decided(repository, branch, commit)?;
         if let Some(state) = state {
-            self.queue.set_pull_state(capture.id, Some(&branch.commit), state)?;
+            self.queue.set_pull_state(claim.capture.id, Some(&branch.commit), state)?;
         }
         Ok(state.is_some())
     }

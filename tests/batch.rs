@@ -4,7 +4,7 @@ use std::fs;
 
 use serde_json::{Value, json};
 
-use crate::delivery::{SLUG, brain_at, connect};
+use crate::delivery::{SLUG, brain_at, connect, wait_for_newest, wait_until_idle};
 use crate::support::github_api::{Failure, GithubApi, Merge};
 use crate::support::{Sandbox, fixture, git, wait_until};
 
@@ -225,6 +225,55 @@ fn a_blocked_forge_delays_a_batch_and_doubles_nothing() {
     let branch = ended["branch"].as_str().unwrap();
     let count = git(&bare_of(&api), &["rev-list", "--count", &format!("main..{branch}")]);
     assert_eq!((count.trim(), api.pulls(SLUG).len(), &ended["pull_number"]), ("2", 1, &1.into()));
+}
+
+#[test]
+fn what_was_rejected_before_its_pull_request_is_not_pushed_again() {
+    let api = GithubApi::start();
+    let sandbox = batching(&api);
+    let refused = Failure::Status(403, "Resource not accessible by personal access token", Vec::new());
+    api.fail_next(1000, "POST /api/v3/repos/me/brain/pulls", refused);
+    let transcript = fixture("transcripts/synthetic/flywheel.jsonl");
+    sandbox.run(["capture-session", "--wait", "--transcript", transcript.to_str().unwrap()]);
+    wait_until_idle(&sandbox);
+    assert_eq!(captures(&sandbox)[0]["stage"], "delivery");
+    sandbox.ok(["review", "reject", "--all"]);
+    api.clear_failures();
+    let ended = wait_for_newest(&sandbox);
+    assert_eq!((&ended["state"], &ended["pull_state"]), (&"done".into(), &"closed".into()), "{ended}");
+    assert_eq!((api.pulls(SLUG).len(), nuggets_branches(&bare_of(&api))), (0, Vec::new()));
+}
+
+/// The one that is not the branch's newest capture, and has failed meanwhile.
+#[test]
+fn a_capture_is_not_pushed_again_once_its_shared_branch_is_decided() {
+    for decide in ["reject", "merge", "close on GitHub"] {
+        let api = GithubApi::start();
+        let sandbox = batching(&api);
+        let wrong =
+            json!([{ "resource": "PullRequest", "field": "title", "code": "custom", "message": "too sad" }]);
+        api.fail_next(1, "POST /api/v3/repos/me/brain/pulls", Failure::Invalid(wrong));
+        let failed = capture(&sandbox, "flywheel");
+        assert_eq!((&failed["state"], &failed["pushed"]), (&"dead".into(), &failed["commit"]), "{failed}");
+        let ended = capture(&sandbox, "go_race");
+        assert_eq!((&ended["state"], &ended["branch"]), (&"done".into(), &failed["branch"]), "{ended}");
+        let count = git(
+            &bare_of(&api),
+            &["rev-list", "--count", &format!("main..{}", ended["branch"].as_str().unwrap())],
+        );
+        assert_eq!(count.trim(), "2");
+        match decide {
+            "close on GitHub" => api.close(SLUG, 1),
+            decide => drop(sandbox.ok(["review", decide, "--all"])),
+        }
+        sandbox.ok(["retry", "--all"]);
+        wait_until("it has ended", || captures(&sandbox)[0]["state"] == "done");
+        let expected = if decide == "merge" { "merged" } else { "closed" };
+        assert_eq!(captures(&sandbox)[0]["pull_state"], expected, "{decide}");
+        let left = nuggets_branches(&bare_of(&api)).len();
+        assert_eq!((api.pulls(SLUG).len(), left), (1, usize::from(decide == "close on GitHub")), "{decide}");
+        assert!(!api.pulls(SLUG)[0].is_open, "{decide}");
+    }
 }
 
 #[test]
