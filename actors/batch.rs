@@ -25,15 +25,18 @@ pub(crate) enum Joined {
     Alone,
     /// The branch is merged.
     BranchIsMerged,
+    /// An earlier attempt has pushed it, and a person has taken it off the branch since, or deleted the branch.
+    TakenOff,
 }
 
 /// Adds the commit of a plan to the remote's branch `name`, which is begun if there is none. Changes nothing if an
-/// earlier attempt has added it. Blocks while the network is used.
+/// earlier attempt has added it; what is recorded as `pushed` is not pushed again. Blocks while the network is used.
 pub(crate) fn join(
     repository: &Repository,
     access: &RemoteAccess,
     plan: &Plan,
     name: &str,
+    pushed: Option<CommitId>,
 ) -> Result<Joined, Failure> {
     let proposal = Proposal { branch: name.to_owned(), ..plan.proposal()? };
     for _ in 0..PUSHES_MAX {
@@ -43,18 +46,32 @@ pub(crate) fn join(
             return Err(git::Error::Remote { failure, message: failure.to_string() }.into());
         };
         let tip = repository.remote_tip(name)?;
-        if let Some(tip) = tip
+        if let Some(pushed) = pushed {
+            if repository.contains(default, pushed)? {
+                return Ok(Joined::Merged);
+            }
+            if let Some(tip) = tip
+                && repository.contains(tip, pushed)?
+            {
+                return Ok(Joined::At(pushed));
+            }
+        } else if let Some(tip) = tip
             && repository.contains(default, tip)?
         {
             return Ok(Joined::BranchIsMerged);
         }
         let base = tip.unwrap_or(default);
-        if !fits(repository, plan, base)? {
+        if pushed.is_none() && !fits(repository, plan, base)? {
             return Ok(Joined::Alone);
         }
         let commit = match repository.commit_onto(&proposal, base) {
-            Ok(Some(commit)) => commit,
             Ok(None) => return Ok(tip.map_or(Joined::Merged, Joined::At)),
+            Ok(Some(_)) | Err(git::Error::PathTaken { .. } | git::Error::NothingToEdit { .. })
+                if pushed.is_some() =>
+            {
+                return Ok(Joined::TakenOff);
+            }
+            Ok(Some(commit)) => commit,
             Err(git::Error::PathTaken { .. } | git::Error::NothingToEdit { .. }) => return Ok(Joined::Alone),
             Err(error) => return Err(error.into()),
         };

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use git::{CommitId, Lock, Pushed, RemoteFailure, Repository};
-use github::{NewPull, Pull};
+use github::{GitHub, NewPull, Pull, Slug};
 use queue::{Branch, Capture, Claim, Ledger, PullRequest, PullState, Stage};
 use tokio::time::Instant;
 
@@ -88,6 +88,10 @@ impl StageWorker for DeliveryWorker {
 impl DeliveryWorker {
     /// Delivers a capture. Returns its end, on the branch that it is on, or the stage that has to make another branch.
     async fn deliver(&self, claim: &Claim, branch: Branch) -> Result<Step, Failure> {
+        // A person has decided about it while it waited. This needs neither the remote nor a token.
+        if let Some(PullState::Merged | PullState::Closed) = claim.capture.pull_state {
+            return Ok(Step::end_with_branch(branch));
+        }
         let Some(access) = self.remote_access().await? else {
             // A person's brain may have none; a server's clone that has none is being replaced.
             return match self.setup.is_server && self.setup.delivery.enabled {
@@ -129,21 +133,28 @@ impl DeliveryWorker {
                 return Ok(Some(own.clone()));
             }
         }
+        // An earlier attempt has pushed it to this branch. It goes to another one only if that was decided without it.
+        let mut pushed_to = capture.pushed.as_deref().map(parse_commit).transpose()?;
         for number in 1..=BATCHES_MAX {
             let name = window.branch(capture.added, number);
+            if pushed_to.is_some() && name != own.name {
+                continue;
+            }
+            let pushed = pushed_to.take();
             let known = match access.github() {
                 Ok(Some((github, slug))) => github.find_pull(slug, &name).await?,
                 // Without a token the commit is pushed all the same, as a branch of its own is.
                 Ok(None) | Err(_) => None,
             };
-            if known.as_ref().is_some_and(|pull| pull.state != github::PullState::Open) {
+            let is_ended = known.as_ref().is_some_and(|pull| pull.state != github::PullState::Open);
+            if is_ended && pushed.is_none() {
                 continue;
             }
             let (setup, to, plan_to_join, joining) =
                 (Arc::clone(&self.setup), access.clone(), plan.clone(), name.clone());
             let joined =
-                run_blocking(move || batch::join(&setup.repository()?, &to, &plan_to_join, &joining)).await?;
-            let commit = match joined {
+                run_blocking(move || batch::join(&setup.repository()?, &to, &plan_to_join, &joining, pushed));
+            let commit = match joined.await? {
                 Joined::At(commit) => commit,
                 Joined::Alone => return Ok(None),
                 Joined::BranchIsMerged => continue,
@@ -151,7 +162,22 @@ impl DeliveryWorker {
                     self.set_pull_state(capture.id, PullState::Merged).await?;
                     return Ok(Some(own.clone()));
                 }
+                Joined::TakenOff => {
+                    let state = match known {
+                        Some(Pull { state: github::PullState::Merged, .. }) => PullState::Merged,
+                        _ => PullState::Closed,
+                    };
+                    self.set_pull_state(capture.id, state).await?;
+                    return Ok(Some(own.clone()));
+                }
             };
+            if let Some(pull) = known.as_ref().filter(|_| is_ended) {
+                if !self.had(pull, commit).await? {
+                    continue;
+                }
+                self.record_pull_request(claim, pull.clone()).await?;
+                return Ok(Some(own.clone()));
+            }
             failpoint::here!("batch-after-push");
             let branch = Branch { name, commit: commit.to_string(), units: own.units };
             let (this, claimed, plan, shared) = (self.clone(), claim.clone(), plan.clone(), branch.clone());
@@ -166,11 +192,13 @@ impl DeliveryWorker {
             }
             let (this, of, claimed, shared) = (self.clone(), access.clone(), claim.clone(), branch.clone());
             let title = window.title(capture.added, number);
-            let new = run_blocking(move || this.batch_pull_request(&of, &claimed, &shared, title)).await?;
+            let new = run_blocking(move || this.pull_request(&of, &claimed, &shared, Some(title))).await?;
             let known = known.map(|pull| pull.number);
             match self.offer(claim, access, &new, known, true).await? {
-                // It was merged or closed meanwhile; what of it is on the default branch is found there.
-                Some(pull) if pull.state != github::PullState::Open => continue,
+                // It was merged or closed meanwhile, before it had this.
+                Some(pull) if pull.state != github::PullState::Open && !self.had(&pull, commit).await? => {
+                    continue;
+                }
                 Some(pull) => self.record_pull_request(claim, pull).await?,
                 None => {}
             }
@@ -210,21 +238,15 @@ impl DeliveryWorker {
             return Ok(Step::end_with_branch(branch));
         }
         let (this, of, claimed, named) = (self.clone(), access.clone(), claim.clone(), branch.clone());
-        let new = run_blocking(move || this.pull_request(&of, &claimed, &named)).await?;
-        let known = match (capture.pull_number, access.github()?) {
-            (Some(number), Some((github, slug))) if is_of_branch(github, slug, number, &new).await? => {
-                Some(number)
-            }
-            _ => None,
-        };
-        if let Some(pull) = self.offer(claim, access, &new, known, grows).await? {
+        let new = run_blocking(move || this.pull_request(&of, &claimed, &named, None)).await?;
+        if let Some(pull) = self.offer(claim, access, &new, capture.pull_number, grows).await? {
             self.record_pull_request(claim, pull).await?;
         }
         Ok(Step::end_with_branch(branch))
     }
 
-    /// Opens a pull request, or gives the one with this number a new text; with `grows` also one that is open already.
-    /// `None` if the default branch has everything of it.
+    /// Opens a pull request, or brings the text of the one with this number up to date; with `grows` also of one that is
+    /// open already. `None` if the default branch has everything of it.
     async fn offer(
         &self,
         claim: &Claim,
@@ -237,12 +259,16 @@ impl DeliveryWorker {
         failpoint::here!("delivery-before-pull");
         let capture = &claim.capture;
         let mut edited = None;
-        if let Some(number) = known {
-            // The branch was made again, or has grown: the text describes what it holds now.
-            let pull = github.edit_pull(slug, number, &new.title, &new.body).await?;
-            // What was added to a branch after its pull request was decided is for another one.
-            let is_decided = pull.state != github::PullState::Open && pull.commit != new.commit;
-            edited = Some(pull).filter(|_| capture.origin != queue::ORIGIN_NOTES || !is_decided);
+        if let Some(number) = known
+            && let Some(pull) = pull_of_branch(github, slug, number, new).await?
+        {
+            edited = match pull.state {
+                // The branch was made again, or has grown: the text describes what it holds now.
+                github::PullState::Open => Some(update_text(github, slug, pull, new).await?),
+                // What was added to a branch after its pull request was decided is for another one.
+                _ => Some(pull)
+                    .filter(|pull| capture.origin != queue::ORIGIN_NOTES || pull.commit == new.commit),
+            };
         }
         let is_new = edited.is_none();
         let pull = match edited {
@@ -254,12 +280,19 @@ impl DeliveryWorker {
                     Ok(opened)
                         if grows && !opened.created && opened.pull.state == github::PullState::Open =>
                     {
-                        github.edit_pull(slug, opened.pull.number, &new.title, &new.body).await?
+                        update_text(github, slug, opened.pull, new).await?
                     }
                     Ok(opened) => opened.pull,
                     // It was merged in between: by hand, or with a pull request that was deleted.
                     Err(github::Error::NothingNew { .. }) => {
                         self.set_pull_state(capture.id, PullState::Merged).await?;
+                        return Ok(None);
+                    }
+                    Err(error @ github::Error::BranchMissing { .. }) => {
+                        let (this, to, gone) = (self.clone(), access.clone(), new.clone());
+                        let decided = run_blocking(move || this.decided_at_remote(&to, &gone)).await?;
+                        let Some(state) = decided else { return Err(error.into()) };
+                        self.set_pull_state(capture.id, state).await?;
                         return Ok(None);
                     }
                     Err(error) => return Err(error.into()),
@@ -286,6 +319,23 @@ impl DeliveryWorker {
         run_blocking(move || queue.record_pull_request(&claim, &record)).await?;
         failpoint::here!("delivery-before-finish");
         Ok(())
+    }
+
+    /// Whether a pull request that is merged or closed had this commit then.
+    async fn had(&self, pull: &Pull, commit: CommitId) -> Result<bool, Failure> {
+        let (setup, tip) = (Arc::clone(&self.setup), parse_commit(&pull.commit)?);
+        run_blocking(move || Ok(setup.repository()?.contains(tip, commit)?)).await
+    }
+
+    /// What a person has decided about a branch that was pushed and that the remote does not have any more.
+    fn decided_at_remote(&self, access: &RemoteAccess, new: &NewPull) -> Result<Option<PullState>, Failure> {
+        let repository = self.setup.repository()?;
+        repository.fetch(&access.session())?;
+        if repository.remote_tip(&new.branch)?.is_some() {
+            return Ok(None);
+        }
+        let merged = repository.merged_among([parse_commit(&new.commit)?], None)?;
+        Ok(Some(if merged.is_empty() { PullState::Closed } else { PullState::Merged }))
     }
 
     async fn set_pull_state(&self, capture: i64, state: PullState) -> Result<(), Failure> {
@@ -446,51 +496,21 @@ impl DeliveryWorker {
         branch: &Branch,
         commit: CommitId,
     ) -> Result<bool, Failure> {
-        let capture = &claim.capture;
-        if let Some(PullState::Merged | PullState::Closed) = capture.pull_state {
-            return Ok(true);
-        }
         let state = decided(repository, branch, commit)?;
         if let Some(state) = state {
-            self.queue.set_pull_state(capture.id, Some(&branch.commit), state)?;
+            self.queue.set_pull_state(claim.capture.id, Some(&branch.commit), state)?;
         }
         Ok(state.is_some())
     }
 
-    /// The pull request for a branch of several captures.
-    fn batch_pull_request(
-        &self,
-        access: &RemoteAccess,
-        claim: &Claim,
-        branch: &Branch,
-        title: String,
-    ) -> Result<NewPull, Failure> {
-        let mut summary = Summary::default();
-        let mut sessions = Vec::new();
-        let mut others = self.queue.awaiting_decision()?;
-        others.retain(|capture| capture.branch.as_deref() == Some(&branch.name));
-        let ids = others.iter().map(|capture| capture.id).filter(|id| *id != claim.capture.id);
-        for id in ids.chain([claim.capture.id]) {
-            let (microdollars, estimated) = self.queue.capture_cost(id)?;
-            summary.microdollars += microdollars;
-            summary.estimated |= estimated;
-            let kept = self.queue.saved_result(id)?.map(|kept| pipeline::decode(&kept)).transpose()?;
-            if let Some(ProposalInput::Planned { found, plan }) = kept {
-                sessions.push((found, plan));
-            }
-        }
-        let files = access.files_at(&branch.commit);
-        let base = self.setup.repository()?.default_branch()?.name;
-        let body = pull_request_text::body_of_sessions(&sessions, &summary, &files);
-        Ok(NewPull { branch: branch.name.clone(), commit: branch.commit.clone(), base, title, body })
-    }
-
-    /// The pull request for a branch that is pushed.
+    /// The pull request for a branch that is pushed. It has a `shared` title if the branch is one of several captures; its
+    /// text is then about this capture alone.
     fn pull_request(
         &self,
         access: &RemoteAccess,
         claim: &Claim,
         branch: &Branch,
+        shared: Option<String>,
     ) -> Result<NewPull, Failure> {
         let repository = self.setup.repository()?;
         let base = repository.default_branch()?.name;
@@ -502,7 +522,11 @@ impl DeliveryWorker {
                 summary.project.clone_from(&found.session.project);
                 (summary.begun, summary.ended) = (found.session.begun, found.session.ended);
                 summary.by.clone_from(&found.by);
-                (plan.time, pull_request_text::body(&found, &plan, &summary, &files))
+                let body = match shared {
+                    Some(_) => pull_request_text::body_with_section(&found, &plan, &summary, &files),
+                    None => pull_request_text::body(&found, &plan, &summary, &files),
+                };
+                (plan.time, body)
             }
             _ => {
                 summary.project = claim.capture.cwd.as_deref().and_then(archive::project_name);
@@ -527,7 +551,7 @@ impl DeliveryWorker {
                 (claim.capture.added, body)
             }
         };
-        let title = proposal::title(time, &claim.capture.origin);
+        let title = shared.unwrap_or_else(|| proposal::title(time, &claim.capture.origin));
         Ok(NewPull { branch: branch.name.clone(), commit: branch.commit.clone(), base, title, body })
     }
 
@@ -612,16 +636,31 @@ fn decided(repository: &Repository, branch: &Branch, commit: CommitId) -> Result
     Ok(is_deleted.then_some(PullState::Closed))
 }
 
-/// Whether a pull request is of this branch: after a move to another repository its number is another one's there.
-async fn is_of_branch(
-    github: &github::GitHub,
-    slug: &github::Slug,
+/// The pull request with this number, if it is of this branch: after a move to another repository its number is another
+/// one's there.
+async fn pull_of_branch(
+    github: &GitHub,
+    slug: &Slug,
     number: u64,
     new: &NewPull,
-) -> Result<bool, Failure> {
+) -> Result<Option<Pull>, Failure> {
     match github.pull(slug, number).await {
-        Ok(pull) => Ok(pull.branch == new.branch),
-        Err(github::Error::NotFound { .. }) => Ok(false),
+        Ok(pull) => Ok(Some(pull).filter(|pull| pull.branch == new.branch)),
+        Err(github::Error::NotFound { .. }) => Ok(None),
         Err(error) => Err(error.into()),
     }
+}
+
+/// Brings what is nugget's of an open pull request's text up to date. Where a person has written another text, a comment
+/// says what a capture has added to a shared branch.
+async fn update_text(github: &GitHub, slug: &Slug, pull: Pull, new: &NewPull) -> Result<Pull, Failure> {
+    match pull_request_text::updated(&pull.body, &new.body) {
+        Some(body) if body == pull.body => return Ok(pull),
+        Some(body) => return Ok(github.edit_pull(slug, pull.number, &body).await?),
+        None => {}
+    }
+    if let Some(added) = pull_request_text::section(&new.body) {
+        github.comment_once(slug, pull.number, &format!("nugget:{}", new.commit), &added).await?;
+    }
+    Ok(pull)
 }

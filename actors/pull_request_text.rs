@@ -2,7 +2,8 @@
 //!
 //! Texts from a session have no effect in it: each is one line, passed through [`text::escape_forge_syntax`] and escaped, so
 //! that no markdown, HTML, mention, closing keyword or command in it is interpreted. GitHub may use the body as
-//! the message of a squash merge, so it is written to be safe as one. This file does no IO.
+//! the message of a squash merge, so it is written to be safe as one. What is nugget's in it stands between two marks: the
+//! rest is a person's, and stays when the text is brought up to date. This file does no IO.
 
 use jiff::Timestamp;
 use knowledge::name::file_stem;
@@ -16,6 +17,10 @@ use crate::proposal::{Plan, PlannedFile};
 pub(crate) const BODY_CHARS_MAX: usize = 65_536;
 /// The labels that a pull request gets, as far as the repository has them.
 pub(crate) const LABELS: [&str; 2] = ["nugget", "knowledge"];
+/// What is nugget's of a text stands between these, which GitHub does not show.
+const BEGIN: &str = "<!-- nugget -->";
+const END: &str = "<!-- /nugget -->";
+const CALL: &str = "Merge to keep these units, close to discard them.";
 const TITLE_CHARS_MAX: usize = 100;
 const REASON_CHARS_MAX: usize = 300;
 /// How many pieces of evidence are shown for one unit, and how much of each: enough to judge it at a glance.
@@ -40,22 +45,94 @@ pub(crate) struct Summary {
     pub reasons: Vec<String>,
 }
 
-/// The body for the planned units of several sessions.
-pub(crate) fn body_of_sessions(sessions: &[(Findings, Plan)], summary: &Summary, files: &str) -> String {
-    let mut body = Body::default();
-    let mut units = 0;
-    for (found, plan) in sessions {
-        let project = found.session.project.as_deref();
-        let project = project.map(|name| format!(" on {}", escaped(name, 60))).unwrap_or_default();
-        let by = escaped(&found.by, 60);
-        let time = plan.time.strftime("%Y-%m-%d %H:%M");
-        body.lines.push(format!("### Session of {time}{project} (found by {by})"));
-        body.lines.push(String::new());
-        body.units(found, plan, files);
-        units += found.candidates.len();
+impl Summary {
+    fn spent(&self) -> String {
+        if self.microdollars == 0 {
+            return "nothing spent".to_owned();
+        }
+        let about = if self.estimated { "about " } else { "" };
+        format!("{about}${:.3} spent", self.microdollars as f64 / 1e6)
     }
-    let what = format!("{} of knowledge from {}", counted(units, "unit"), counted(sessions.len(), "session"));
-    body.finish(&what, summary, |_| {})
+}
+
+/// The body for the planned units of a session whose branch is shared with others: it has a section for each.
+pub(crate) fn body_with_section(found: &Findings, plan: &Plan, summary: &Summary, files: &str) -> String {
+    let mut body = Body::default();
+    // The branch that it would have of its own: `nugget/session-DATE-TIME-ID`.
+    let id = plan.branch.splitn(4, '-').nth(3).unwrap_or(&plan.branch);
+    let units = counted(found.candidates.len(), "unit");
+    let time = plan.time.strftime("%Y-%m-%d %H:%M:%S");
+    let project = found.session.project.as_deref();
+    let project = project.map(|name| format!(" on {}", escaped(name, 60))).unwrap_or_default();
+    let (by, spent) = (escaped(&found.by, 60), summary.spent());
+    body.lines.push(format!("### {units} from session {id} of {time}{project} (found by {by}, {spent})"));
+    body.lines.push(String::new());
+    body.units(found, plan, files);
+    body_of_sections(&body.lines)
+}
+
+/// The body for sections that fit, or for what fits of them: without quotes, or their headings alone.
+fn body_of_sections(lines: &[String]) -> String {
+    let (units, sessions) = lines
+        .iter()
+        .filter_map(|line| section_of(line))
+        .fold((0, 0), |(all, n), (units, _)| (all + units, n + 1));
+    let head = format!("{} of knowledge from {}.", counted(units, "unit"), counted(sessions, "session"));
+    let text = |shown: Vec<&str>, more: &str| {
+        format!("{BEGIN}\n{head}\n\n{}\n{more}\n{CALL}\n{END}\n", shown.join("\n").trim_end())
+    };
+    let all = || lines.iter().map(String::as_str);
+    let whole = text(all().collect(), "");
+    if whole.chars().count() <= BODY_CHARS_MAX {
+        return whole;
+    }
+    let without_quotes = text(all().filter(|line| !line.starts_with("  - ")).collect(), "");
+    if without_quotes.chars().count() <= BODY_CHARS_MAX {
+        return without_quotes;
+    }
+    text(all().filter(|line| section_of(line).is_some()).collect(), CUT)
+}
+
+/// What the heading of a section says: its units, and of which session and time it is.
+fn section_of(line: &str) -> Option<(usize, Vec<&str>)> {
+    let mut words = line.strip_prefix("### ")?.split(' ');
+    let units = words.next()?.parse().ok()?;
+    let of: Vec<&str> = words.skip(1).take(6).collect();
+    (of.len() == 6 && of[..2] == ["from", "session"]).then_some((units, of))
+}
+
+/// The sections of a body.
+fn sections(body: &str) -> Vec<String> {
+    let lines = body.lines().skip_while(|line| section_of(line).is_none());
+    lines.take_while(|line| ![CALL, END].contains(line)).map(str::to_owned).collect()
+}
+
+/// The section of a body that has one.
+pub(crate) fn section(body: &str) -> Option<String> {
+    let lines = sections(body);
+    (!lines.is_empty()).then(|| lines.join("\n"))
+}
+
+/// The text of a pull request with `new` in place of what was nugget's in it. Of a branch that captures share, the
+/// sections of the others stay, and so does one that is there already. `None` if a person has taken the marks away, or if
+/// there is no room.
+pub(crate) fn updated(present: &str, new: &str) -> Option<String> {
+    let (before, rest) = present.split_once(BEGIN)?;
+    let (old, after) = rest.split_once(END)?;
+    let added = sections(new);
+    let ours = match added.first().and_then(|heading| section_of(heading)) {
+        None => new.to_owned(),
+        Some((_, of)) => {
+            let mut lines = sections(old);
+            if lines.iter().filter_map(|line| section_of(line)).any(|(_, other)| other == of) {
+                return Some(present.to_owned());
+            }
+            lines.extend(added.iter().cloned());
+            body_of_sections(&lines)
+        }
+    };
+    let text = format!("{before}{}{after}", ours.trim_end());
+    (text.chars().count() <= BODY_CHARS_MAX).then_some(text)
 }
 
 /// The body for planned units. `files` is the address of the commit's files, with a slash at the end; links
@@ -179,23 +256,16 @@ impl Body {
         if let Some(project) = &summary.project {
             head.push_str(&format!(" from work on **{}**", escaped(project, 60)));
         }
-        let spent = match (summary.microdollars, summary.estimated) {
-            (0, _) => "nothing spent".to_owned(),
-            (microdollars, estimated) => {
-                let about = if estimated { "about " } else { "" };
-                format!("{about}${:.3} spent", microdollars as f64 / 1e6)
-            }
-        };
         let duration = summary.begun.zip(summary.ended).map(|(begun, ended)| duration_text(begun, ended));
         let by = (!summary.by.is_empty()).then(|| format!("found by {}", escaped(&summary.by, 60)));
-        let facts: Vec<String> = [duration, by, Some(spent)].into_iter().flatten().collect();
+        let facts: Vec<String> = [duration, by, Some(summary.spent())].into_iter().flatten().collect();
         // Too long a text for GitHub is cut at the end of a line.
-        let text = format!("{head} ({}).\n\n", facts.join(", "));
-        let end = "\nMerge to keep these units, close to discard them.\n";
-        let left = BODY_CHARS_MAX - [CUT, end, &text].map(|part| part.chars().count()).iter().sum::<usize>();
+        let text = format!("{BEGIN}\n{head} ({}).\n\n", facts.join(", "));
+        let end = format!("\n{CALL}\n{END}\n");
+        let left = BODY_CHARS_MAX - [CUT, &end, &text].map(|part| part.chars().count()).iter().sum::<usize>();
         let mut folded = Fold { text, left };
         if !folded.push_all(&self.lines) {
-            return folded.text + CUT + end;
+            return folded.text + CUT + &end;
         }
         fold(&mut folded);
         format!("{}\n{end}", folded.text.trim_end())
@@ -304,6 +374,7 @@ pub(crate) fn domain_of(path: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pipeline::Session;
     use knowledge::{Evidence, Overlap, Rejected, UnitId};
     use proptest::prelude::*;
     use pulldown_cmark::{Event, Options, Parser, Tag};
@@ -367,6 +438,7 @@ mod tests {
             file("domains/messaging/patterns/use-a-timeout.md", true, &[]),
         ]);
         insta::assert_snapshot!(body(&found, &plan, &about("my app"), FILES), @r"
+        <!-- nugget -->
         3 units of knowledge from work on **my app** (25 minutes long, found by claude-haiku-4-5, $0.031 spent).
 
         **Added**
@@ -394,6 +466,7 @@ mod tests {
         </details>
 
         Merge to keep these units, close to discard them.
+        <!-- /nugget -->
         ");
         assert_eq!(crate::proposal::title(plan.time, "hook"), "Knowledge from session 2026-11-20 14:12");
     }
@@ -425,6 +498,7 @@ mod tests {
             unit.replace("Back up", "Do not back up").into_bytes(),
         )];
         insta::assert_snapshot!(body_from_files(&files, &removed, &Summary::default(), FILES), @r"
+        <!-- nugget -->
         3 units of knowledge (nothing spent).
 
         **Units**
@@ -437,6 +511,7 @@ mod tests {
         - **belief** Do not back up \*first\* · ops · confidence 0.60
 
         Merge to keep these units, close to discard them.
+        <!-- /nugget -->
         ");
     }
 
@@ -456,9 +531,74 @@ mod tests {
             let body = body(&found, &plan, &about("p"), FILES);
             assert!(body.chars().count() <= BODY_CHARS_MAX, "{}", body.chars().count());
             assert_eq!(body.matches("<details>").count(), body.matches("</details>").count());
-            assert!(body.ends_with("discard them.\n"));
+            assert!(body.ends_with("discard them.\n<!-- /nugget -->\n"));
             assert_eq!(body.contains("and more"), is_cut, "{units}");
         }
+    }
+
+    /// The body with the section of the capture with this number, of so many units.
+    fn with_section(number: usize, units: usize) -> String {
+        let candidates = (0..units).map(|at| candidate(&format!("Title {at} of {number}"), "was said"));
+        let found =
+            Findings { candidates: candidates.collect(), by: "heuristic".into(), ..Findings::default() };
+        let files = (0..units).map(|at| file(&format!("domains/d/bugs/unit-{number}-{at}.md"), false, &[at]));
+        let branch = format!("nugget/session-20261120-141200-{number:08}");
+        body_with_section(&found, &Plan { branch, ..plan(files.collect()) }, &Summary::default(), FILES)
+    }
+
+    #[test]
+    fn a_section_is_added_once_to_what_others_and_a_person_have_written() {
+        let first = with_section(1, 2);
+        insta::assert_snapshot!(first, @r"
+        <!-- nugget -->
+        2 units of knowledge from 1 session.
+
+        ### 2 units from session 00000001 of 2026-11-20 14:12:00 (found by heuristic, nothing spent)
+
+        **Added**
+
+        - **bug** [Title 0 of 1](https://github.com/me/brain/blob/0123abc/domains/d/bugs/unit-1-0.md) · d · confidence 0.75
+          - ` was said `
+        - **bug** [Title 1 of 1](https://github.com/me/brain/blob/0123abc/domains/d/bugs/unit-1-1.md) · d · confidence 0.75
+          - ` was said `
+
+        Merge to keep these units, close to discard them.
+        <!-- /nugget -->
+        ");
+        let edited =
+            format!("Read first.\r\n{}\r\nUnit 2 is wrong.", first.replace("was said", "was never said"));
+        let both = updated(&edited, &with_section(2, 1)).unwrap();
+        assert!(
+            both.starts_with("Read first.\r\n<!-- nugget -->\n3 units of knowledge from 2 sessions."),
+            "{both}"
+        );
+        assert!(both.ends_with("<!-- /nugget -->\n\r\nUnit 2 is wrong."), "{both}");
+        assert_eq!((both.matches("was never said").count(), both.matches(CALL).count()), (2, 1), "{both}");
+        for again in [&first, &with_section(2, 1)] {
+            assert_eq!(updated(&both, again).unwrap(), both);
+        }
+        assert_eq!(updated("Words of a person's.", &first), None);
+        // Of a branch of one capture all of it is nugget's.
+        let alone = body(&Findings::default(), &plan(Vec::new()), &about("p"), FILES);
+        let new = body(&Findings::default(), &plan(Vec::new()), &about("another"), FILES);
+        assert_eq!(
+            updated(&format!("Before.\n\n{alone}After."), &new),
+            Some(format!("Before.\n\n{new}After."))
+        );
+        assert_eq!((section(&alone), section(&first).unwrap().matches("was said").count()), (None, 2));
+    }
+
+    #[test]
+    fn sections_that_do_not_fit_lose_quotes_and_then_all_but_their_headings() {
+        let mut body = with_section(0, 3);
+        for number in 1..400 {
+            body = updated(&body, &with_section(number, 3)).unwrap();
+            assert!(body.chars().count() <= BODY_CHARS_MAX);
+            let expected = format!("{} units of knowledge from {} sessions.", 3 * (number + 1), number + 1);
+            assert!(body.contains(&expected), "{body}");
+        }
+        assert!(body.contains(CUT.trim()) && body.matches("\n### 3 units from ").count() == 400, "{body}");
+        assert_eq!(updated(&format!("{}{body}", "x".repeat(BODY_CHARS_MAX)), &with_section(400, 3)), None);
     }
 
     /// Something that GitHub would act on, in the text that a reader sees outside of code.
@@ -494,7 +634,7 @@ mod tests {
             | Options::ENABLE_FOOTNOTES
             | Options::ENABLE_MATH;
         let mut seen = String::new();
-        let ours = ["<details>", "</details>"];
+        let ours = ["<details>", "</details>", BEGIN, END];
         let mut in_code = false;
         for event in Parser::new_ext(body, options) {
             match event {
@@ -583,6 +723,9 @@ mod tests {
             };
             let plan = plan(vec![file("domains/d/bugs/a.md", false, &[0]), file("domains/d/bugs/b.md", true, &[1])]);
             check(&body(&found, &plan, &about(&project), FILES))?;
+            let session = Session { project: Some(project), ..Session::default() };
+            let body = body_with_section(&Findings { session, ..found }, &plan, &about(""), FILES);
+            check(&body.replacen("### ", "", 1))?;
         }
     }
 }

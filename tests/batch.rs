@@ -4,7 +4,7 @@ use std::fs;
 
 use serde_json::{Value, json};
 
-use crate::delivery::{SLUG, brain_at, connect};
+use crate::delivery::{SLUG, brain_at, connect, wait_for_newest, wait_until_idle};
 use crate::support::github_api::{Failure, GithubApi, Merge};
 use crate::support::{Sandbox, fixture, git, wait_until};
 
@@ -36,6 +36,13 @@ fn nuggets_branches(folder: &std::path::Path) -> Vec<String> {
     branches.lines().map(str::to_owned).collect()
 }
 
+/// Asserts that a text names every file of a branch at the remote.
+fn assert_names_all(api: &GithubApi, branch: &str, text: &str) {
+    for path in git(&bare_of(api), &["diff", "--name-only", "main", branch]).lines() {
+        assert!(text.contains(path), "{path} is missing: {text}");
+    }
+}
+
 #[test]
 fn captures_of_a_window_share_one_pull_request_with_a_commit_each() {
     let api = GithubApi::start();
@@ -59,12 +66,9 @@ fn captures_of_a_window_share_one_pull_request_with_a_commit_each() {
     assert!(pull.title.starts_with("Knowledge of week 20"), "{}", pull.title);
     assert_eq!(pull.labels, ["nugget"]);
     let units: u64 = captures.iter().map(|capture| capture["units"].as_u64().unwrap()).sum();
-    assert!(pull.body.starts_with(&format!("{units} units of knowledge from 3 sessions")), "{}", pull.body);
-    assert_eq!(pull.body.matches("### Session of 20").count(), 3, "{}", pull.body);
-    let files = git(&bare, &["diff", "--name-only", "main", &branch]);
-    for path in files.lines() {
-        assert!(pull.body.contains(path), "{path} is missing: {}", pull.body);
-    }
+    assert!(pull.body.contains(&format!("\n{units} units of knowledge from 3 sessions.\n")), "{}", pull.body);
+    assert_eq!(pull.body.matches("\n### ").count(), 3, "{}", pull.body);
+    assert_names_all(&api, &branch, &pull.body);
     // Here it waits for review as one branch, too.
     for folder in [sandbox.brain(), bare] {
         assert_eq!(nuggets_branches(&folder), [branch.as_str()]);
@@ -159,11 +163,47 @@ fn two_machines_add_to_one_branch_at_once() {
     assert!(ended.iter().all(|capture| capture["pull_number"] == 1), "{ended:?}");
     let branch = ended[0]["branch"].as_str().unwrap();
     let count = git(&bare_of(&api), &["rev-list", "--count", &format!("main..{branch}")]);
-    assert_eq!((count.trim(), api.pulls(SLUG).len()), ("2", 1));
+    let pulls = api.pulls(SLUG);
+    assert_eq!((count.trim(), pulls.len()), ("2", 1));
+    assert!(pulls[0].body.contains(" from 2 sessions.\n"), "{}", pulls[0].body);
+    assert_names_all(&api, branch, &pulls[0].body);
     api.merge(SLUG, 1, Merge::Squash).unwrap();
     for sandbox in [&first, &second] {
         let synced = sandbox.json(["sync", "--json"]);
         assert_eq!(synced["remote"]["merged"], json!([1]), "{synced}");
+    }
+}
+
+#[test]
+fn what_a_person_writes_in_a_pull_request_stays() {
+    let api = GithubApi::start();
+    let sandbox = batching(&api);
+    let branch = capture(&sandbox, NAMES[0])["branch"].as_str().unwrap().to_owned();
+    api.with_repository(SLUG, |repo| {
+        let pull = &mut repo.pulls[0];
+        pull.title = "Payments: read this first".to_owned();
+        // A text that is edited on the page has the line ends of forms.
+        pull.body = format!("Not before Thursday.\n\n{}\nUnit 2 is wrong.", pull.body).replace('\n', "\r\n");
+    });
+    capture(&sandbox, NAMES[1]);
+    let pull = api.pulls(SLUG).remove(0);
+    assert_eq!(pull.title, "Payments: read this first");
+    assert!(pull.body.starts_with("Not before Thursday.\r\n\r\n"), "{}", pull.body);
+    assert!(
+        pull.body.ends_with("Unit 2 is wrong.") && pull.body.contains(" from 2 sessions."),
+        "{}",
+        pull.body
+    );
+    assert_names_all(&api, &branch, &pull.body);
+    // Without anything of nugget's in it, the text stays as it is, and a comment says what was added.
+    api.with_repository(SLUG, |repo| repo.pulls[0].body = "My own words.".to_owned());
+    let ended = capture(&sandbox, NAMES[2]);
+    let pull = api.pulls(SLUG).remove(0);
+    assert_eq!((pull.body.as_str(), pull.comments.len()), ("My own words.", 1));
+    let files = git(&bare_of(&api), &["show", "--format=", "--name-only", ended["commit"].as_str().unwrap()]);
+    assert!(files.lines().count() > 0);
+    for path in files.lines() {
+        assert!(pull.comments[0].contains(path), "{path} is missing: {}", pull.comments[0]);
     }
 }
 
@@ -225,6 +265,55 @@ fn a_blocked_forge_delays_a_batch_and_doubles_nothing() {
     let branch = ended["branch"].as_str().unwrap();
     let count = git(&bare_of(&api), &["rev-list", "--count", &format!("main..{branch}")]);
     assert_eq!((count.trim(), api.pulls(SLUG).len(), &ended["pull_number"]), ("2", 1, &1.into()));
+}
+
+#[test]
+fn what_was_rejected_before_its_pull_request_is_not_pushed_again() {
+    let api = GithubApi::start();
+    let sandbox = batching(&api);
+    let refused = Failure::Status(403, "Resource not accessible by personal access token", Vec::new());
+    api.fail_next(1000, "POST /api/v3/repos/me/brain/pulls", refused);
+    let transcript = fixture("transcripts/synthetic/flywheel.jsonl");
+    sandbox.run(["capture-session", "--wait", "--transcript", transcript.to_str().unwrap()]);
+    wait_until_idle(&sandbox);
+    assert_eq!(captures(&sandbox)[0]["stage"], "delivery");
+    sandbox.ok(["review", "reject", "--all"]);
+    api.clear_failures();
+    let ended = wait_for_newest(&sandbox);
+    assert_eq!((&ended["state"], &ended["pull_state"]), (&"done".into(), &"closed".into()), "{ended}");
+    assert_eq!((api.pulls(SLUG).len(), nuggets_branches(&bare_of(&api))), (0, Vec::new()));
+}
+
+/// The one that is not the branch's newest capture, and has failed meanwhile.
+#[test]
+fn a_capture_is_not_pushed_again_once_its_shared_branch_is_decided() {
+    for decide in ["reject", "merge", "close on GitHub"] {
+        let api = GithubApi::start();
+        let sandbox = batching(&api);
+        let wrong =
+            json!([{ "resource": "PullRequest", "field": "title", "code": "custom", "message": "too sad" }]);
+        api.fail_next(1, "POST /api/v3/repos/me/brain/pulls", Failure::Invalid(wrong));
+        let failed = capture(&sandbox, "flywheel");
+        assert_eq!((&failed["state"], &failed["pushed"]), (&"dead".into(), &failed["commit"]), "{failed}");
+        let ended = capture(&sandbox, "go_race");
+        assert_eq!((&ended["state"], &ended["branch"]), (&"done".into(), &failed["branch"]), "{ended}");
+        let count = git(
+            &bare_of(&api),
+            &["rev-list", "--count", &format!("main..{}", ended["branch"].as_str().unwrap())],
+        );
+        assert_eq!(count.trim(), "2");
+        match decide {
+            "close on GitHub" => api.close(SLUG, 1),
+            decide => drop(sandbox.ok(["review", decide, "--all"])),
+        }
+        sandbox.ok(["retry", "--all"]);
+        wait_until("it has ended", || captures(&sandbox)[0]["state"] == "done");
+        let expected = if decide == "merge" { "merged" } else { "closed" };
+        assert_eq!(captures(&sandbox)[0]["pull_state"], expected, "{decide}");
+        let left = nuggets_branches(&bare_of(&api)).len();
+        assert_eq!((api.pulls(SLUG).len(), left), (1, usize::from(decide == "close on GitHub")), "{decide}");
+        assert!(!api.pulls(SLUG)[0].is_open, "{decide}");
+    }
 }
 
 #[test]

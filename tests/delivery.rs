@@ -41,7 +41,7 @@ fn newest(sandbox: &Sandbox) -> Value {
 }
 
 /// Waits until the newest capture has ended, starting the worker as often as needed.
-fn wait_for_newest(sandbox: &Sandbox) -> Value {
+pub(crate) fn wait_for_newest(sandbox: &Sandbox) -> Value {
     wait_until("the capture has ended", || {
         let state = newest(sandbox)["state"].clone();
         if state == "retrying" || state == "queued" {
@@ -60,7 +60,7 @@ fn open_queue(sandbox: &Sandbox) -> rusqlite::Connection {
     queue
 }
 
-fn wait_until_idle(sandbox: &Sandbox) {
+pub(crate) fn wait_until_idle(sandbox: &Sandbox) {
     wait_until("the worker has exited", || sandbox.json(["status", "--json"])["drainer"]["running"] == false);
 }
 
@@ -430,6 +430,40 @@ fn a_pull_request_that_is_opened_again_waits_again() {
         for folder in [sandbox.brain(), bare] {
             assert_eq!(git(&folder, &["branch", "--list", "nugget/*"]), "");
         }
+    }
+}
+
+#[test]
+fn what_was_decided_before_its_pull_request_ends_with_that() {
+    for (decide, expected) in [("merge", "merged"), ("reject", "closed"), ("delete on GitHub", "closed")] {
+        let api = GithubApi::start();
+        let sandbox = brain_at(&api);
+        let refused = Failure::Status(403, "Resource not accessible by personal access token", Vec::new());
+        api.fail_next(1000, "POST /api/v3/repos/me/brain/pulls", refused);
+        sandbox.run(["capture-session", "--transcript", fixture(TRANSCRIPT).to_str().unwrap(), "--wait"]);
+        wait_until_idle(&sandbox);
+        let waiting = newest(&sandbox);
+        assert_eq!((&waiting["stage"], &waiting["pushed"]), (&"delivery".into(), &waiting["commit"]));
+        let branch = waiting["branch"].as_str().unwrap();
+        let bare = api.with_repository(SLUG, |repo| repo.bare.clone());
+        match decide {
+            "merge" | "reject" => {
+                sandbox.ok(["review", decide, "--all"]);
+                // What ends it needs no token.
+                api.fail_next(1000, "/repos/me/brain", Failure::Status(401, "Bad credentials", Vec::new()));
+            }
+            _ => {
+                git(&bare, &["branch", "-D", branch]);
+                api.clear_failures();
+            }
+        }
+        let ended = wait_for_newest(&sandbox);
+        assert_eq!((&ended["state"], &ended["pull_state"]), (&"done".into(), &expected.into()), "{ended}");
+        assert_eq!(
+            (api.pulls(SLUG).len(), git(&bare, &["branch", "--list", "nugget/*"])),
+            (0, String::new())
+        );
+        assert_eq!(sandbox.json(["review", "--json"])["items"], serde_json::json!([]));
     }
 }
 

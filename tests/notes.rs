@@ -1058,9 +1058,11 @@ fn notes_of_agents_are_one_pull_request_that_grows() {
                 && pulls.len() == 1
                 && pulls[0].body.contains(title)
         });
+        api.with_repository(SLUG, |repo| repo.pulls[0].body.insert_str(0, "Not before Thursday.\n\n"));
     }
     let pulls = api.pulls(SLUG);
     assert_eq!(pulls.len(), 1);
+    assert_eq!(pulls[0].body.matches("Not before Thursday.").count(), 3, "{}", pulls[0].body);
     assert!(pulls[0].title.starts_with("Knowledge noted by agents "), "{}", pulls[0].title);
     // Merged at GitHub, and fetched by hand: what is written then is another pull request.
     api.merge(SLUG, pulls[0].number, Merge::Squash).unwrap();

@@ -47,7 +47,7 @@ fn check(name: &str, text: &str) {
     );
 }
 
-/// Markdown about as GitHub displays it: without the targets of links, marks of bold text and tags.
+/// Markdown about as GitHub displays it: without the targets of links, marks of bold text, comments and tags.
 fn displayed(markdown: &str) -> String {
     let mut text = String::new();
     let mut rest = markdown;
@@ -59,6 +59,7 @@ fn displayed(markdown: &str) -> String {
     let text =
         text.replace("**", "").replace("- [", "- ").replace(" [", " ").replace("`` ", "").replace(" ``", "");
     let text = text.replace("<details><summary>", "▾ ").replace("</summary>", "").replace("</details>", "");
+    let text = text.replace("<!-- nugget -->\n", "").replace("<!-- /nugget -->\n", "");
     text.replace("- ` ", "- ").replace(" `\n", "\n")
 }
 

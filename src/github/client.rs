@@ -226,12 +226,12 @@ impl GitHub {
         Ok(pulls)
     }
 
-    /// Changes the title and text of a pull request.
+    /// Changes the text of a pull request.
     ///
     /// # Errors
     /// As for every call: see [`Error`].
-    pub async fn edit_pull(&self, slug: &Slug, number: u64, title: &str, body: &str) -> Result<Pull, Error> {
-        self.pull_request(Method::PATCH, slug, number, Some(json!({ "title": title, "body": body }))).await
+    pub async fn edit_pull(&self, slug: &Slug, number: u64, body: &str) -> Result<Pull, Error> {
+        self.pull_request(Method::PATCH, slug, number, Some(json!({ "body": body }))).await
     }
 
     /// Closes a pull request. A closed or merged one stays as it is.

@@ -134,6 +134,8 @@ pub struct Pull {
     pub branch: String,
     /// The branch's last commit; once the pull request is decided, the one that it had then.
     pub commit: String,
+    /// The text, in Markdown.
+    pub body: String,
     /// The repository of that branch; `None` if it was deleted.
     pub(crate) from: Option<Slug>,
 }
@@ -164,6 +166,7 @@ struct PullResponse {
     html_url: String,
     state: String,
     merged_at: Option<Timestamp>,
+    body: Option<String>,
     head: Head,
 }
 
@@ -177,13 +180,14 @@ struct Head {
 }
 
 impl From<PullResponse> for Pull {
-    fn from(PullResponse { number, html_url: url, state, merged_at, head }: PullResponse) -> Self {
+    fn from(PullResponse { number, html_url: url, state, merged_at, body, head }: PullResponse) -> Self {
         let state = match (merged_at, state.as_str()) {
             (Some(_), _) => PullState::Merged,
             (None, "open") => PullState::Open,
             (None, _) => PullState::Closed,
         };
-        Self { number, url, state, branch: head.branch, commit: head.sha, from: head.repo }
+        let body = body.unwrap_or_default();
+        Self { number, url, state, branch: head.branch, commit: head.sha, body, from: head.repo }
     }
 }
 
