@@ -415,7 +415,7 @@ pub(crate) fn command_of(arguments: &Value) -> Option<String> {
 }
 
 /// The files that a patch adds, changes, moves or deletes.
-fn patched_files(patch: &str) -> Vec<String> {
+pub(crate) fn patched_files(patch: &str) -> Vec<String> {
     let marks = ["*** Update File: ", "*** Add File: ", "*** Delete File: ", "*** Move to: "];
     let file =
         |line: &str| marks.iter().find_map(|mark| line.trim_end().strip_prefix(mark).map(str::to_owned));

@@ -2527,3 +2527,74 @@ fn errors_of_an_older_archive_are_shown_once() {
     Archive::open(home.archive.path()).unwrap();
     assert_eq!(home.said("s1"), ["run it", "", ""]);
 }
+
+#[test]
+fn a_pruned_session_that_goes_on_is_taken_whole() {
+    let home = Home::new();
+    home.write("s1", &[home.prompt(1, "first about the walrus"), home.answer(11, "it is keyed by hash")]);
+    home.sync();
+    home.archive.prune(Timestamp::MAX, false, Duration::ZERO).unwrap();
+    home.append("s1", &home.prompt(2, "and now the second part"));
+    assert_eq!(home.sync().messages, 3);
+    assert_eq!(home.said("s1"), ["first about the walrus", "it is keyed by hash", "and now the second part"]);
+    assert_eq!(home.search("walrus").hits.len(), 1);
+    home.check();
+}
+
+#[test]
+fn a_result_that_only_a_deleted_session_has_is_not_left_in_its_fork() {
+    let home = Home::new();
+    let common =
+        [home.prompt(1, "list them"), home.call(11, "Bash", &serde_json::json!({ "command": "ls" }))];
+    home.write("s1", &common);
+    home.append("s1", &home.result(12, 11, "a narwhal", true));
+    home.write("s2", &common);
+    home.append("s2", &home.result(22, 11, "interrupted", true));
+    // It has the first one's result, and not its own end.
+    home.write("s3", &common);
+    home.append("s3", &home.result(12, 11, "a narwhal", true));
+    home.append("s3", &home.answer(31, "and on"));
+    for session in ["s1", "s2", "s3"] {
+        let at = std::time::UNIX_EPOCH + Duration::from_secs(if session == "s1" { 1 } else { 2 });
+        fs::File::options().append(true).open(home.path(session)).unwrap().set_modified(at).unwrap();
+    }
+    home.sync();
+    let outputs = || {
+        let of = |session| home.show(session)[1].tools[0].output.clone();
+        ["s2", "s3"].map(of)
+    };
+    assert_eq!(outputs(), [Some("a narwhal".to_owned()), Some("a narwhal".to_owned())]);
+    home.archive.forget("s1", Duration::ZERO).unwrap();
+    assert_eq!(outputs(), [Some("a narwhal".to_owned()), Some("a narwhal".to_owned())], "s3 has it");
+    home.archive.forget("s3", Duration::ZERO).unwrap();
+    let tool = home.show("s2").swap_remove(1).tools.remove(0);
+    assert_eq!((tool.output, tool.is_error), (None, false));
+    assert!(!home.holds("narwhal"));
+    home.check();
+}
+
+#[test]
+fn a_fork_keeps_the_edits_that_it_shares_with_a_deleted_session() {
+    let home = Home::new();
+    let edit = |number: u32, file: &str| {
+        let input = serde_json::json!({ "file_path": file, "old_string": "a", "new_string": "b" });
+        home.call(number, "Edit", &input)
+    };
+    let common = [home.prompt(1, "edit it"), edit(11, "src/lib.rs"), edit(21, "/elsewhere/lib.rs")];
+    home.write("s1", &common);
+    home.append("s1", &edit(31, "src/lib.rs"));
+    home.sync();
+    home.write("s2", &common);
+    home.append("s2", &home.answer(41, "and on"));
+    home.sync();
+    for session in home.archive.underived(10).unwrap() {
+        home.archive.replace_records(&session, &[]).unwrap();
+    }
+    home.archive.forget("s1", Duration::ZERO).unwrap();
+    let pending = home.archive.underived(10).unwrap();
+    assert_eq!(pending.len(), 1, "its records are made again");
+    let files = home.archive.changed_files(&pending[0]).unwrap();
+    let files: Vec<_> = files.iter().map(|file| (file.path.as_str(), file.times)).collect();
+    assert_eq!(files, [("/elsewhere/lib.rs", 1), (&*format!("{}/src/lib.rs", home.cwd()), 1)]);
+    home.check();
+}
