@@ -2598,3 +2598,83 @@ fn a_fork_keeps_the_edits_that_it_shares_with_a_deleted_session() {
     assert_eq!(files, [("/elsewhere/lib.rs", 1), (&*format!("{}/src/lib.rs", home.cwd()), 1)]);
     home.check();
 }
+
+#[test]
+fn calls_of_different_codex_sessions_are_counted_each() {
+    let home = Home::new();
+    let folder = home.root.join("codex/sessions");
+    fs::create_dir_all(&folder).unwrap();
+    let lines = |day: u32| {
+        let line = |second: u32, kind: &str, payload: serde_json::Value| {
+            let at = format!("2026-01-{day:02}T03:04:{second:02}Z");
+            serde_json::json!({ "timestamp": at, "type": kind, "payload": payload }).to_string() + "\n"
+        };
+        let said =
+            serde_json::json!({ "type": "message", "role": "assistant", "content": [{ "text": "hi" }] });
+        let counted = serde_json::json!({ "type": "token_count",
+            "info": { "last_token_usage": { "input_tokens": 5000, "output_tokens": 12 } } });
+        [line(1, "response_item", said), line(2, "event_msg", counted.clone()), line(3, "event_msg", counted)]
+            .concat()
+    };
+    // The last one begins with a copy of the first.
+    for (number, text) in [lines(1), lines(2), lines(1) + "\n"].iter().enumerate() {
+        let at = std::time::UNIX_EPOCH + Duration::from_secs(number as u64);
+        let path = folder.join(format!("rollout-2026-01-02T03-04-00-s{number}.jsonl"));
+        fs::write(&path, text).unwrap();
+        fs::File::options().append(true).open(&path).unwrap().set_modified(at).unwrap();
+    }
+    let sync = |again| {
+        let codex = Codex::new(vec![home.root.join("codex")]);
+        home.archive.sync(&[&codex], &SyncSettings { again, ..home.settings() }).unwrap();
+    };
+    let tokens = |session: &str| home.archive.session(session).unwrap().tokens.input;
+    for again in [false, true] {
+        sync(again);
+        assert_eq!((tokens("s0"), tokens("s1"), tokens("s2")), (5000, 5000, 0));
+    }
+    home.archive.forget("s0", Duration::ZERO).unwrap();
+    sync(true);
+    assert_eq!(tokens("s1"), 5000);
+    home.check();
+}
+
+#[test]
+fn a_patch_changes_files_of_the_folder_that_it_is_applied_in() {
+    let home = Home::new();
+    let folder = home.root.join("codex/sessions");
+    fs::create_dir_all(&folder).unwrap();
+    let line = |kind: &str, payload: serde_json::Value| {
+        serde_json::json!({ "timestamp": "2026-01-02T03:04:05Z", "type": kind, "payload": payload })
+            .to_string()
+            + "\n"
+    };
+    let patch = |id: &str, file: &str, workdir: Option<&str>| {
+        let patch = format!("*** Begin Patch\n*** Add File: {file}\n+x\n*** End Patch");
+        let arguments =
+            serde_json::json!({ "cmd": format!("apply_patch <<'E'\n{patch}\nE"), "workdir": workdir });
+        line(
+            "response_item",
+            serde_json::json!({ "type": "function_call", "name": "exec_command", "arguments": arguments.to_string(), "call_id": id }),
+        )
+    };
+    let cwd = home.cwd();
+    let turn = |cwd: &str| line("turn_context", serde_json::json!({ "cwd": cwd, "model": "gpt-5-codex" }));
+    let lines = [
+        line("session_meta", serde_json::json!({ "id": "s1", "cwd": cwd })),
+        turn(&cwd),
+        patch("c1", "a.rs", Some(&format!("{cwd}/sub"))),
+        patch("c2", "b.rs", None),
+        patch("c3", "/gone/c.rs", Some("sub")),
+        patch("c4", "../d.rs", Some("sub")),
+        turn(&format!("{cwd}/other")),
+        patch("c5", "e.rs", None),
+    ];
+    fs::write(folder.join("rollout-2026-01-02T03-04-00-s1.jsonl"), lines.concat()).unwrap();
+    home.archive.sync(&[&Codex::new(vec![home.root.join("codex")])], &home.settings()).unwrap();
+    let files = home.archive.changed_files(&home.archive.session("s1").unwrap()).unwrap();
+    let mut expected: Vec<String> =
+        ["sub/a.rs", "b.rs", "d.rs", "other/e.rs"].iter().map(|file| format!("{cwd}/{file}")).collect();
+    expected.push("/gone/c.rs".to_owned());
+    expected.sort();
+    assert_eq!(files.into_iter().map(|file| file.path).collect::<Vec<_>>(), expected);
+}
