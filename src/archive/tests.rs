@@ -1680,7 +1680,7 @@ fn memory(summary: &str, at: i64, vector: [f32; 2]) -> NewMemory {
     NewMemory {
         summary: summary.to_owned(),
         dialogue: format!("assistant: {summary}"),
-        turns: vec![1],
+        turns: vec![at],
         at: Timestamp::from_second(at).unwrap(),
         derivation: Derivation::Rules,
         vector: Some(vector.to_vec()),
@@ -1890,7 +1890,7 @@ fn a_memory_with_an_empty_vector_is_found_by_words_alone() {
     let home = Home::new();
     let empty = NewMemory { vector: Some(Vec::new()), ..memory("no tokens", 10, [0.0, 0.0]) };
     home.remember("s1", 1, &[empty.clone(), memory("the lease", 11, [1.0, 0.0])]);
-    home.remember("s2", 2, &[NewMemory { summary: "none either".into(), ..empty }]);
+    home.remember("s2", 2, &[NewMemory { summary: "none either".into(), turns: vec![2], ..empty }]);
     assert_eq!(home.memories(), named(&[("the lease", 1), ("none either", 1), ("no tokens", 1)]));
     assert_eq!(home.archive.unembedded_memories("small", 10).unwrap(), []);
     let vectors = home.archive.memory_vectors(&home.project(), "small", None).unwrap().unwrap();
@@ -2677,4 +2677,51 @@ fn a_patch_changes_files_of_the_folder_that_it_is_applied_in() {
     expected.push("/gone/c.rs".to_owned());
     expected.sort();
     assert_eq!(files.into_iter().map(|file| file.path).collect::<Vec<_>>(), expected);
+}
+
+#[test]
+fn what_a_fork_has_of_its_origin_counts_once() {
+    let home = Home::new();
+    let common = home.prompt(1, "why is each invoice mailed twice?");
+    for (session, number) in [("s1", 11), ("s2", 21)] {
+        home.write(session, &[common.clone(), home.answer(number, "and on")]);
+        home.sync();
+    }
+    let prompt = home.archive.said(&home.archive.session("s1").unwrap(), None).unwrap()[0].message;
+    let found =
+        NewMemory { turns: vec![prompt], vector: None, ..memory("ack() is too early", 1, [0.0, 0.0]) };
+    let intent = NewRecord {
+        kind: "intent".into(),
+        summary: "stop it".into(),
+        prompt: Some(prompt),
+        ..NewRecord::default()
+    };
+    for session in ["s1", "s2"] {
+        let session = home.archive.session(session).unwrap();
+        home.archive.replace_memories(&session, std::slice::from_ref(&found), None).unwrap();
+        home.archive.replace_records(&session, std::slice::from_ref(&intent)).unwrap();
+    }
+    assert_eq!(home.memories(), named(&[("ack() is too early", 1)]));
+    let query = RecordQuery {
+        project: home.project(),
+        paths: vec![String::new()],
+        limit: 9,
+        ..RecordQuery::default()
+    };
+    assert_eq!(home.archive.records(&query).unwrap().len(), 1);
+    // Another session says the same.
+    home.write("s3", &[home.prompt(3, "again?")]);
+    home.sync();
+    let with_vector =
+        |turn, at| NewMemory { turns: vec![turn], ..memory("ack() is too early", at, [1.0, 0.0]) };
+    for (session, memory) in
+        [("s1", with_vector(prompt, 1)), ("s2", with_vector(prompt, 1)), ("s3", with_vector(-1, 2))]
+    {
+        let session = home.archive.session(session).unwrap();
+        home.archive.replace_memories(&session, &[memory], Some(&MODEL)).unwrap();
+    }
+    assert_eq!(home.memories(), named(&[("ack() is too early", 2)]));
+    home.archive.forget("s2", Duration::ZERO).unwrap();
+    assert_eq!(home.memories(), named(&[("ack() is too early", 2)]));
+    home.check();
 }
