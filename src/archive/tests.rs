@@ -2725,3 +2725,40 @@ fn what_a_fork_has_of_its_origin_counts_once() {
     assert_eq!(home.memories(), named(&[("ack() is too early", 2)]));
     home.check();
 }
+
+#[test]
+fn what_a_project_was_about_is_of_one_project() {
+    let home = Home::new();
+    for (number, owner) in (1..).zip(["umbrella", "acme"]) {
+        let folder = home.root.join(owner).join("shop");
+        fs::create_dir_all(folder.join(".git")).unwrap();
+        fs::write(
+            folder.join(".git/config"),
+            format!("[remote \"origin\"]\n\turl = git@example.com:{owner}/shop.git\n"),
+        )
+        .unwrap();
+        let edit =
+            home.call(number * 10, "Write", &serde_json::json!({ "file_path": format!("{owner}.rs") }));
+        let lines = [home.prompt(number, &format!("of {owner}")), edit];
+        home.write(owner, &lines.map(|line| line.replace(&home.cwd(), &folder.to_string_lossy())));
+    }
+    home.sync();
+    let context = |named: &str| {
+        let found = home.archive.context(named, None).unwrap();
+        let sessions: Vec<String> = found.sessions.into_iter().map(|session| session.id).collect();
+        (
+            found.project,
+            found.also_named,
+            sessions,
+            found.sessions_count,
+            found.open_threads.len(),
+            found.files.len(),
+        )
+    };
+    let [acme, umbrella] = ["acme", "umbrella"].map(|owner| format!("example.com/{owner}/shop"));
+    let of = |key: &str, others: Vec<String>, session: &str| {
+        (key.to_owned(), others, vec![session.to_owned()], 1, 1, 1)
+    };
+    assert_eq!(context("shop"), of(&acme, vec![umbrella.clone()], "acme"));
+    assert_eq!(context(&umbrella), of(&umbrella, vec![], "umbrella"));
+}
