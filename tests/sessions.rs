@@ -433,6 +433,18 @@ fn sessions_are_found_by_session_and_within_one_by_message() {
 }
 
 #[test]
+fn a_date_is_a_day_of_the_persons_time_zone() {
+    let (mut sandbox, _) = with_sessions();
+    sandbox.ok(["sessions", "sync"]);
+    // Twelve hours behind UTC.
+    sandbox.variables.push(("TZ".to_owned(), "XYZ+12".to_owned()));
+    for (day, sessions) in [("2026-08-31", 1), ("2026-09-01", 0)] {
+        let stats = sandbox.json(["sessions", "stats", "--since", day, "--until", day, "--json"]);
+        assert_eq!(stats["sessions"], json!(sessions), "{day}: {stats}");
+    }
+}
+
+#[test]
 fn with_archiving_off_a_sync_adds_nothing() {
     let (mut sandbox, _) = with_sessions();
     sandbox.variables.push(("NUGGET_ARCHIVE_ENABLED".to_owned(), "off".to_owned()));
