@@ -433,6 +433,34 @@ fn sessions_are_found_by_session_and_within_one_by_message() {
 }
 
 #[test]
+fn a_search_of_both_has_no_more_than_its_limit() {
+    let sandbox = Sandbox::with_brain();
+    for session in [FIRST, SECOND] {
+        let prompt = json!("why is each invoice mailed twice?");
+        write(&sandbox, session, &[line(session, 1, "2026-09-01T09:00:00Z", "user", prompt)]);
+    }
+    sandbox.ok(["sessions", "sync"]);
+    sandbox.ok(["note", "add", "Invoices are mailed twice", "--content", "The mailer retries."]);
+    for (limit, expected) in [("1", (1, 0)), ("2", (1, 1)), ("3", (1, 2))] {
+        let found = sandbox.json(["search", "--all", "--json", "--limit", limit, "invoice mailed twice"]);
+        let count = |kind: &str| found[kind].as_array().unwrap().len();
+        assert_eq!((count("units"), count("messages")), expected, "{found}");
+    }
+}
+
+#[test]
+fn a_date_is_a_day_of_the_persons_time_zone() {
+    let (mut sandbox, _) = with_sessions();
+    sandbox.ok(["sessions", "sync"]);
+    // Twelve hours behind UTC.
+    sandbox.variables.push(("TZ".to_owned(), "XYZ+12".to_owned()));
+    for (day, sessions) in [("2026-08-31", 1), ("2026-09-01", 0)] {
+        let stats = sandbox.json(["sessions", "stats", "--since", day, "--until", day, "--json"]);
+        assert_eq!(stats["sessions"], json!(sessions), "{day}: {stats}");
+    }
+}
+
+#[test]
 fn with_archiving_off_a_sync_adds_nothing() {
     let (mut sandbox, _) = with_sessions();
     sandbox.variables.push(("NUGGET_ARCHIVE_ENABLED".to_owned(), "off".to_owned()));

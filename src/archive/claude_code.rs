@@ -54,7 +54,7 @@ const KNOWN_TYPES: &[&str] = &[
 /// The id under which the last command is remembered that a person ran with `!`: its output names no call.
 const TYPED_COMMAND: &str = "!";
 /// Tools that change the file that they name.
-const EDITORS: &[&str] = &["Edit", "MultiEdit", "NotebookEdit", "Write"];
+pub(crate) const EDITORS: &[&str] = &["Edit", "MultiEdit", "NotebookEdit", "Write"];
 
 /// The transcripts of Claude Code.
 #[derive(Clone, Debug)]

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use transcript::{
     FileStamp, IgnoredCalls, LEFT_OUT, clean, clean_and_cut, is_own_call_by_any_name, json_scan, named_files,
+    without_dots,
 };
 
 use crate::claude_code::{
@@ -174,6 +175,8 @@ struct State {
     own: Vec<String>,
     /// The folder of the last turn.
     cwd: String,
+    /// The digest of the last counts of tokens.
+    counted: [u8; 16],
     #[serde(flatten)]
     ignored: IgnoredCalls,
 }
@@ -244,13 +247,18 @@ impl Reader {
     }
 
     /// The tokens of the call that has just ended.
-    fn read_tokens(&self, parsed: &Line) -> LineRead {
+    fn read_tokens(&mut self, parsed: &Line) -> LineRead {
         let Some(usage) = parsed.payload.pointer("/info/last_token_usage") else { return LineRead::Skipped };
         let count = |name: &str| usage.get(name).and_then(Value::as_u64).unwrap_or_default().min(1 << 32);
         let (input, cached) = (count("input_tokens"), count("cached_input_tokens"));
+        // The counts up to here name a call: the client repeats the line when only its limits have changed.
+        let key = format!("codex {} {}", self.state.model, parsed.payload["info"]);
+        let counted = MessageId::digest(key.as_bytes()).0;
+        if std::mem::replace(&mut self.state.counted, counted) == counted {
+            return LineRead::Skipped;
+        }
         let request = Request {
-            // The counts up to here name a call: the client repeats the line when only its limits have changed.
-            key: format!("codex {} {}", self.state.model, parsed.payload["info"]),
+            key,
             request_id: None,
             model: if self.state.model.is_empty() { "unknown".to_owned() } else { self.state.model.clone() },
             input: input.saturating_sub(cached),
@@ -350,7 +358,10 @@ impl Reader {
         let name = one_line(&clean(&name), 200);
         let argument = clean_and_cut(&argument, 2 << 10);
         message.tool_words = one_line(&format!("{name}: {argument}"), TOOL_WORDS_CHARS_MAX);
-        message.changed_files = files.iter().map(|file| clean_and_cut(file, 1 << 10)).collect();
+        // A patch names files from the folder that it is applied in.
+        let folder = Path::new(&self.state.cwd).join(text(&arguments, "workdir").unwrap_or_default());
+        let place = |file: &String| without_dots(&folder.join(file)).to_string_lossy().into_owned();
+        message.changed_files = files.iter().map(|file| clean_and_cut(&place(file), 1 << 10)).collect();
         message.tool_uses.push(ToolUse { id, name, input: clean_and_cut(&raw, INPUT_BYTES_MAX) });
     }
 
@@ -416,7 +427,7 @@ pub(crate) fn command_of(arguments: &Value) -> Option<String> {
 }
 
 /// The files that a patch adds, changes, moves or deletes.
-fn patched_files(patch: &str) -> Vec<String> {
+pub(crate) fn patched_files(patch: &str) -> Vec<String> {
     let marks = ["*** Update File: ", "*** Add File: ", "*** Delete File: ", "*** Move to: "];
     let file =
         |line: &str| marks.iter().find_map(|mark| line.trim_end().strip_prefix(mark).map(str::to_owned));

@@ -68,7 +68,7 @@ pub struct Memory {
     pub at: Timestamp,
     /// When it was stored.
     pub updated: Timestamp,
-    /// How many topics of sessions say the same, with this one.
+    /// How many topics of sessions say the same, with this one. What a fork has of another session counts once.
     pub times: u64,
 }
 
@@ -266,9 +266,15 @@ impl Archive {
                 transaction
                     .prepare_cached("INSERT INTO memories_words (rowid, summary) VALUES (?1, ?2)")?
                     .execute(params![id, with_word_breaks(&memory.summary)])?;
+                let copied = copy_of(transaction, id)?;
+                if let Some(other) = copied {
+                    link(transaction, id, other)?;
+                }
                 if let Some((vector, embedded)) = memory.vector.as_ref().zip(embedded) {
                     store_vector(transaction, &session.project, id, vector, embedded.model)?;
-                    link_same(transaction, &session.project, id, vector, embedded)?;
+                    if copied.is_none() {
+                        link_same(transaction, &session.project, id, vector, embedded)?;
+                    }
                 }
                 stored += 1;
             }
@@ -436,7 +442,7 @@ impl Archive {
 
 const MEMORY: &str =
     "m.id, s.session, s.branch, m.project, m.derivation, m.summary, m.dialogue, m.turns, m.created_ms,
-    m.updated_ms, 1 + (SELECT count(*) FROM memories o WHERE o.merged_into = m.id)
+    m.updated_ms, 1 + (SELECT count(DISTINCT o.turns) FROM memories o WHERE o.merged_into = m.id AND o.turns <> m.turns)
     FROM memories m JOIN sessions s ON s.id = m.session";
 
 fn read_memory(row: &Row<'_>) -> rusqlite::Result<Memory> {
@@ -508,8 +514,7 @@ fn delete_one(transaction: &Transaction<'_>, id: i64) -> Result<(), Error> {
     Ok(())
 }
 
-/// Links a memory with the nearest one of the project if both say the same: the older points to the newer, and so does
-/// what pointed to it.
+/// Links a memory with the nearest one of the project if both say the same.
 fn link_same(
     transaction: &Transaction<'_>,
     project: &str,
@@ -527,6 +532,18 @@ fn link_same(
         }
     })?;
     let Some((other, _)) = nearest.filter(|(_, cosine)| *cosine >= embedded.same) else { return Ok(()) };
+    link(transaction, id, other)
+}
+
+/// The memory that a session which this one was forked from, or resumed, has of the same messages.
+fn copy_of(transaction: &Transaction<'_>, id: i64) -> Result<Option<i64>, Error> {
+    let sql = "SELECT o.id FROM memories m JOIN memories o ON o.project = m.project AND o.turns = m.turns
+        WHERE m.id = ?1 AND o.session <> m.session AND o.merged_into IS NULL LIMIT 1";
+    Ok(transaction.prepare_cached(sql)?.query_row([id], |row| row.get(0)).optional()?)
+}
+
+/// Has the older one of two memories point to the newer, with what pointed to it.
+fn link(transaction: &Transaction<'_>, id: i64, other: i64) -> Result<(), Error> {
     let newer = "SELECT id FROM memories WHERE id IN (?1, ?2) ORDER BY created_ms DESC, id DESC LIMIT 1";
     let newer: i64 = transaction.prepare_cached(newer)?.query_row([id, other], |row| row.get(0))?;
     let older = if newer == id { other } else { id };

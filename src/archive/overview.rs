@@ -27,6 +27,8 @@ const TOOLS_MAX: usize = 40;
 pub struct ProjectContext {
     /// The project's key; empty if there is no session of it.
     pub project: String,
+    /// The keys of other projects that can be named so. Nothing here is theirs.
+    pub also_named: Vec<String>,
     /// How many sessions it has.
     pub sessions_count: u64,
     /// The last of them, the newest first.
@@ -145,7 +147,7 @@ pub struct DayStats {
 }
 
 impl Archive {
-    /// What a project was about since a time.
+    /// What a project was about since a time; of several that are named so, the one that a session was in last.
     ///
     /// # Errors
     /// When the archive cannot be read.
@@ -154,6 +156,20 @@ impl Archive {
         let filter = Filter { project: Some(project.to_owned()), since, ..Filter::default() };
         let mut conditions = filter.of_sessions();
         conditions.add_plain("s.parent IS NULL");
+        let projects = format!(
+            "SELECT s.project FROM sessions s WHERE {} GROUP BY s.project
+            ORDER BY s.project = {} DESC, max(s.ended_ms) DESC",
+            conditions.sql(),
+            conditions.param(project.to_owned())
+        );
+        let projects: Vec<String> = connection
+            .prepare(&projects)?
+            .query_map(params_from_iter(&conditions.params), |row| row.get(0))?
+            .collect::<Result<_, _>>()?;
+        let (key, others) = projects.split_first().map_or(("", &[][..]), |(key, others)| (key, others));
+        conditions.add("s.project = {}", key.to_owned());
+        let mut of_files = filter.of_rows("f.last_ms");
+        of_files.add("s.project = {}", key.to_owned());
         let sql = format!(
             "SELECT {COLUMNS} FROM sessions s WHERE {} ORDER BY s.ended_ms DESC, s.id DESC LIMIT {LIST_MAX}",
             conditions.sql()
@@ -176,11 +192,9 @@ impl Archive {
         decided.retain(|decision: &Excerpt| seen.insert((decision.message, decision.text.clone())));
         decided.truncate(LIST_MAX);
         Ok(ProjectContext {
-            project: sessions
-                .first()
-                .map(|session| shown_key(&session.project).to_owned())
-                .unwrap_or_default(),
-            files: top_files(&connection, &filter.of_rows("f.last_ms"))?,
+            project: shown_key(key).to_owned(),
+            also_named: others.iter().map(|key| shown_key(key).to_owned()).collect(),
+            files: top_files(&connection, &of_files)?,
             decisions: decided,
             open_threads,
             sessions_count,

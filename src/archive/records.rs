@@ -311,7 +311,11 @@ impl Archive {
         let mut found: Vec<Record> = Vec::new();
         let mut add = |records: Vec<Record>| {
             for record in records {
-                match found.iter_mut().find(|known| known.id == record.id) {
+                let of_prompt = said_of_prompt(&record);
+                let is_same = |known: &Record| {
+                    known.id == record.id || (of_prompt.is_some() && said_of_prompt(known) == of_prompt)
+                };
+                match found.iter_mut().find(|known| is_same(known)) {
                     Some(known) => known.rank = known.rank.or(record.rank),
                     None => found.push(record),
                 }
@@ -348,6 +352,12 @@ impl Archive {
         let Some(row) = rows.next()? else { return Ok(None) };
         Ok(Some(Texts::new(&connection).get(row.get(0)?, row.get(1)?, row.get(2)?)?))
     }
+}
+
+/// What a record says, and of which prompt. A fork has what its origin has of a prompt that both have.
+fn said_of_prompt(record: &Record) -> Option<(i64, &str, &str, Option<&str>, &str)> {
+    let NewRecord { prompt, kind, path, symbol, summary, .. } = &record.record;
+    Some(((*prompt)?, kind, path, symbol.as_deref(), summary))
 }
 
 enum Place {

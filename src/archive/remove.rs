@@ -6,8 +6,11 @@ use std::time::Duration;
 use jiff::Timestamp;
 use rusqlite::{Connection, Row, Transaction, params};
 use serde::Serialize;
+use transcript::named_files;
 
 use crate::block::pack;
+use crate::claude_code::EDITORS as CLAUDE_CODE_EDITORS;
+use crate::codex::patched_files;
 use crate::error::Error;
 use crate::feedback;
 use crate::memories;
@@ -17,6 +20,10 @@ use crate::sync::{FORGOTTEN, old};
 
 /// How many sessions are deleted in one transaction.
 const DELETED_AT_ONCE: usize = 50;
+/// What makes a call one whose result is not stored.
+const UNANSWERED: &str =
+    "is_answered = 0, is_error = 0, result = NULL, output_blob = NULL, output_length = 0,
+    output_bytes = NULL, output_digest = NULL";
 
 /// What was deleted, or would be.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -34,7 +41,7 @@ pub struct Removal {
 /// Why sessions are deleted, which decides whether a sync takes them again.
 #[derive(Clone, Copy)]
 pub(crate) enum Reason {
-    /// A person deletes what is older than this. It is taken again if everything is.
+    /// A person deletes what is older than this. It is taken again, whole, if everything is or if it goes on.
     Pruned,
     /// The settings keep no session that ended before. It is taken again once they do.
     Old(Timestamp),
@@ -224,12 +231,11 @@ fn delete(transaction: &Transaction<'_>, session: &Session, reason: Reason) -> R
         [session.row],
     )?;
     // The output of a call that an earlier session has too may be this one's.
-    transaction.execute(
-        "UPDATE tool_uses SET is_answered = 0, result = NULL, output_blob = NULL, output_length = 0
-            WHERE message IN (SELECT message FROM shared_messages WHERE session = ?1)
-            AND output_blob IN (SELECT id FROM blobs WHERE session = ?1)",
-        [session.row],
-    )?;
+    let of_others = format!(
+        "UPDATE tool_uses SET {UNANSWERED} WHERE message IN (SELECT message FROM shared_messages WHERE session = ?1)
+            AND output_blob IN (SELECT id FROM blobs WHERE session = ?1)"
+    );
+    transaction.execute(&of_others, [session.row])?;
     feedback::delete_of_session(transaction, session.row)?;
     for sql in [
         "DELETE FROM vectors WHERE message IN (SELECT id FROM messages_meta WHERE session = ?1)",
@@ -255,17 +261,14 @@ fn delete(transaction: &Transaction<'_>, session: &Session, reason: Reason) -> R
         Reason::Old(before) => Some(old(before)),
         Reason::Forgotten => Some(FORGOTTEN.to_owned()),
     };
-    if let Some(skipped) = skipped {
-        let lines = "DELETE FROM malformed_lines WHERE path IN (SELECT path FROM extraction_state WHERE session = ?1)";
-        transaction.execute(lines, [session.row])?;
-        // The file is known as one to leave alone, and nothing else of it.
-        let state = "UPDATE extraction_state SET session = NULL, bytes = 0, lines = 0, digest = x'', reader_state = '',
-            unknown = '{}', malformed = 0, skipped = ?2 WHERE session = ?1";
-        transaction.execute(state, params![session.row, skipped])?;
-    } else {
-        transaction
-            .execute("UPDATE extraction_state SET session = NULL WHERE session = ?1", [session.row])?;
-    }
+    let lines =
+        "DELETE FROM malformed_lines WHERE path IN (SELECT path FROM extraction_state WHERE session = ?1)";
+    transaction.execute(lines, [session.row])?;
+    // The file is known as one to leave alone, or until it changes, and nothing else of it.
+    let state =
+        "UPDATE extraction_state SET session = NULL, bytes = 0, lines = 0, digest = x'', reader_state = '',
+        unknown = '{}', malformed = 0, skipped = coalesce(?2, skipped) WHERE session = ?1";
+    transaction.execute(state, params![session.row, skipped])?;
     for table in ["model_topics", "model_records"] {
         transaction.execute(&format!("DELETE FROM {table} WHERE session = ?1"), [&session.id])?;
     }
@@ -273,7 +276,7 @@ fn delete(transaction: &Transaction<'_>, session: &Session, reason: Reason) -> R
     Ok(())
 }
 
-/// Gives the messages that other sessions have too to the first of them, with their texts and tool calls.
+/// Gives the messages that other sessions have too to the first of them, with their texts, tool calls and edits of files.
 fn hand_over_shared(transaction: &Transaction<'_>, session: i64) -> Result<(), Error> {
     let sql =
         "SELECT m.id, min(s.session), m.blob, m.position, m.content_length, m.thinking_length, m.request
@@ -301,6 +304,12 @@ fn hand_over_shared(transaction: &Transaction<'_>, session: i64) -> Result<(), E
     };
     let shared: Vec<Shared> =
         transaction.prepare(sql)?.query_map([session], read)?.collect::<Result<_, _>>()?;
+    let edited = "SELECT f.file, n.name FROM file_modifications f JOIN names n ON n.id = f.file
+        WHERE f.session = ?1 AND f.times > 0";
+    let edited: Vec<(i64, String)> = transaction
+        .prepare_cached(edited)?
+        .query_map([session], |row| Ok((row.get(0)?, row.get(1)?)))?
+        .collect::<Result<_, _>>()?;
     let mut texts = Texts::new(transaction);
     // The texts of all messages of one heir lie in one new block.
     let mut moved: HashMap<i64, (i64, String)> = HashMap::new();
@@ -326,25 +335,48 @@ fn hand_over_shared(transaction: &Transaction<'_>, session: i64) -> Result<(), E
             transaction
                 .execute("UPDATE requests SET session = ?2 WHERE id = ?1", params![request, one.heir])?;
         }
-        let tools = "SELECT id, input_blob, input_at, input_length, output_blob, output_at, output_length
-            FROM tool_uses WHERE message = ?1";
+        let tools =
+            "SELECT t.id, n.name, t.input_blob, t.input_at, t.input_length, t.output_blob, t.output_at, t.output_length,
+                t.result IS NULL OR EXISTS (SELECT 1 FROM session_messages WHERE message = t.result AND session = ?2),
+                t.result IS NULL OR EXISTS (SELECT 1 FROM session_messages WHERE message = t.result AND session <> ?3)
+            FROM tool_uses t JOIN names n ON n.id = t.name WHERE t.message = ?1";
         let mut statement = transaction.prepare_cached(tools)?;
-        let mut rows = statement.query([one.message])?;
+        let mut rows = statement.query([one.message, one.heir, session])?;
         let mut calls = Vec::new();
         while let Some(row) = rows.next()? {
-            let output: Option<i64> = row.get(4)?;
-            let input = texts.get(row.get(1)?, row.get(2)?, row.get(3)?)?;
-            calls.push((row.get::<_, i64>(0)?, input, output, texts.get(output, row.get(5)?, row.get(6)?)?));
+            let input = texts.get(row.get(2)?, row.get(3)?, row.get(4)?)?;
+            let (is_of_heir, is_kept): (bool, bool) = (row.get(8)?, row.get(9)?);
+            let output = match row.get::<_, Option<i64>>(5)? {
+                output if is_of_heir => Some((output, texts.get(output, row.get(6)?, row.get(7)?)?)),
+                _ => None,
+            };
+            calls.push((row.get::<_, i64>(0)?, row.get::<_, String>(1)?, input, output, is_kept));
         }
-        for (call, input, output_blob, output) in calls {
-            let (input_at, output_at) = (text.len() as i64, (text.len() + input.len()) as i64);
+        for (call, tool, input, output, is_kept) in calls {
+            let params = params![call, one.heir, *blob, text.len() as i64];
             text.push_str(&input);
-            text.push_str(&output);
             transaction.execute(
-                "UPDATE tool_uses SET session = ?2, input_blob = ?3, input_at = ?4,
-                    output_blob = iif(?5, ?3, NULL), output_at = ?6 WHERE id = ?1",
-                params![call, one.heir, *blob, input_at, output_blob.is_some(), output_at],
+                "UPDATE tool_uses SET session = ?2, input_blob = ?3, input_at = ?4 WHERE id = ?1",
+                params,
             )?;
+            if let Some((output_blob, output)) = output {
+                let params = params![call, output_blob.map(|_| *blob), text.len() as i64];
+                text.push_str(&output);
+                transaction
+                    .execute("UPDATE tool_uses SET output_blob = ?2, output_at = ?3 WHERE id = ?1", params)?;
+            } else if !is_kept {
+                // Only the session that goes has the result.
+                transaction.execute(&format!("UPDATE tool_uses SET {UNANSWERED} WHERE id = ?1"), [call])?;
+            }
+            for named in edited_by(&tool, &input) {
+                let is_named = |(_, path): &&(i64, String)| is_end_of(&named, path);
+                let Some((file, _)) = edited.iter().filter(is_named).min_by_key(|(_, path)| path.len())
+                else {
+                    continue;
+                };
+                let sql = "UPDATE file_modifications SET times = times + 1 WHERE session = ?1 AND file = ?2";
+                transaction.prepare_cached(sql)?.execute([one.heir, *file])?;
+            }
         }
         // The output of a call that stays with an earlier session.
         let outputs = "SELECT id, output_blob, output_at, output_length FROM tool_uses WHERE result = ?1
@@ -362,9 +394,25 @@ fn hand_over_shared(transaction: &Transaction<'_>, session: i64) -> Result<(), E
                 .execute("UPDATE tool_uses SET output_blob = ?2, output_at = ?3 WHERE id = ?1", params)?;
         }
     }
-    for (blob, text) in moved.into_values() {
+    for (heir, (blob, text)) in moved {
+        let derived = "UPDATE sessions SET derived = min(derived, 0) - 1 WHERE id = ?1";
+        transaction.execute(derived, [heir])?;
         let params = params![blob, text.len() as i64, pack(&text)];
         transaction.execute("UPDATE blobs SET length = ?2, body = ?3 WHERE id = ?1", params)?;
     }
     Ok(())
+}
+
+/// The files that a call edits, as it names them.
+fn edited_by(tool: &str, input: &str) -> Vec<String> {
+    if CLAUDE_CODE_EDITORS.contains(&tool) {
+        return named_files(tool, input.as_bytes());
+    }
+    // Of a patch in JSON, too, which may have been shortened.
+    patched_files(&input.replace("\\n", "\n"))
+}
+
+fn is_end_of(named: &str, path: &str) -> bool {
+    let before = path.strip_suffix(named.trim_start_matches("./"));
+    before.is_some_and(|before| before.is_empty() || before.ends_with(['/', '\\']))
 }

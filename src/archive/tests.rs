@@ -1717,7 +1717,7 @@ fn memory(summary: &str, at: i64, vector: [f32; 2]) -> NewMemory {
     NewMemory {
         summary: summary.to_owned(),
         dialogue: format!("assistant: {summary}"),
-        turns: vec![1],
+        turns: vec![at],
         at: Timestamp::from_second(at).unwrap(),
         derivation: Derivation::Rules,
         vector: Some(vector.to_vec()),
@@ -1927,7 +1927,7 @@ fn a_memory_with_an_empty_vector_is_found_by_words_alone() {
     let home = Home::new();
     let empty = NewMemory { vector: Some(Vec::new()), ..memory("no tokens", 10, [0.0, 0.0]) };
     home.remember("s1", 1, &[empty.clone(), memory("the lease", 11, [1.0, 0.0])]);
-    home.remember("s2", 2, &[NewMemory { summary: "none either".into(), ..empty }]);
+    home.remember("s2", 2, &[NewMemory { summary: "none either".into(), turns: vec![2], ..empty }]);
     assert_eq!(home.memories(), named(&[("the lease", 1), ("none either", 1), ("no tokens", 1)]));
     assert_eq!(home.archive.unembedded_memories("small", 10).unwrap(), []);
     let vectors = home.archive.memory_vectors(&home.project(), "small", None).unwrap().unwrap();
@@ -2563,4 +2563,239 @@ fn errors_of_an_older_archive_are_shown_once() {
     drop(old);
     Archive::open(home.archive.path()).unwrap();
     assert_eq!(home.said("s1"), ["run it", "", ""]);
+}
+
+#[test]
+fn a_pruned_session_that_goes_on_is_taken_whole() {
+    let home = Home::new();
+    home.write("s1", &[home.prompt(1, "first about the walrus"), home.answer(11, "it is keyed by hash")]);
+    home.sync();
+    home.archive.prune(Timestamp::MAX, false, Duration::ZERO).unwrap();
+    home.append("s1", &home.prompt(2, "and now the second part"));
+    assert_eq!(home.sync().messages, 3);
+    assert_eq!(home.said("s1"), ["first about the walrus", "it is keyed by hash", "and now the second part"]);
+    assert_eq!(home.search("walrus").hits.len(), 1);
+    home.check();
+}
+
+#[test]
+fn a_result_that_only_a_deleted_session_has_is_not_left_in_its_fork() {
+    let home = Home::new();
+    let common =
+        [home.prompt(1, "list them"), home.call(11, "Bash", &serde_json::json!({ "command": "ls" }))];
+    home.write("s1", &common);
+    home.append("s1", &home.result(12, 11, "a narwhal", true));
+    home.write("s2", &common);
+    home.append("s2", &home.result(22, 11, "interrupted", true));
+    // It has the first one's result, and not its own end.
+    home.write("s3", &common);
+    home.append("s3", &home.result(12, 11, "a narwhal", true));
+    home.append("s3", &home.answer(31, "and on"));
+    for session in ["s1", "s2", "s3"] {
+        let at = std::time::UNIX_EPOCH + Duration::from_secs(if session == "s1" { 1 } else { 2 });
+        fs::File::options().append(true).open(home.path(session)).unwrap().set_modified(at).unwrap();
+    }
+    home.sync();
+    let outputs = || {
+        let of = |session| home.show(session)[1].tools[0].output.clone();
+        ["s2", "s3"].map(of)
+    };
+    assert_eq!(outputs(), [Some("a narwhal".to_owned()), Some("a narwhal".to_owned())]);
+    home.archive.forget("s1", Duration::ZERO).unwrap();
+    assert_eq!(outputs(), [Some("a narwhal".to_owned()), Some("a narwhal".to_owned())], "s3 has it");
+    home.archive.forget("s3", Duration::ZERO).unwrap();
+    let tool = home.show("s2").swap_remove(1).tools.remove(0);
+    assert_eq!((tool.output, tool.is_error), (None, false));
+    assert!(!home.holds("narwhal"));
+    home.check();
+}
+
+#[test]
+fn a_fork_keeps_the_edits_that_it_shares_with_a_deleted_session() {
+    let home = Home::new();
+    let edit = |number: u32, file: &str| {
+        let input = serde_json::json!({ "file_path": file, "old_string": "a", "new_string": "b" });
+        home.call(number, "Edit", &input)
+    };
+    let common = [home.prompt(1, "edit it"), edit(11, "src/lib.rs"), edit(21, "/elsewhere/lib.rs")];
+    home.write("s1", &common);
+    home.append("s1", &edit(31, "src/lib.rs"));
+    home.sync();
+    home.write("s2", &common);
+    home.append("s2", &home.answer(41, "and on"));
+    home.sync();
+    for session in home.archive.underived(10).unwrap() {
+        home.archive.replace_records(&session, &[]).unwrap();
+    }
+    home.archive.forget("s1", Duration::ZERO).unwrap();
+    let pending = home.archive.underived(10).unwrap();
+    assert_eq!(pending.len(), 1, "its records are made again");
+    let files = home.archive.changed_files(&pending[0]).unwrap();
+    let files: Vec<_> = files.iter().map(|file| (file.path.as_str(), file.times)).collect();
+    assert_eq!(files, [("/elsewhere/lib.rs", 1), (&*format!("{}/src/lib.rs", home.cwd()), 1)]);
+    home.check();
+}
+
+#[test]
+fn calls_of_different_codex_sessions_are_counted_each() {
+    let home = Home::new();
+    let folder = home.root.join("codex/sessions");
+    fs::create_dir_all(&folder).unwrap();
+    let lines = |day: u32| {
+        let line = |second: u32, kind: &str, payload: serde_json::Value| {
+            let at = format!("2026-01-{day:02}T03:04:{second:02}Z");
+            serde_json::json!({ "timestamp": at, "type": kind, "payload": payload }).to_string() + "\n"
+        };
+        let said =
+            serde_json::json!({ "type": "message", "role": "assistant", "content": [{ "text": "hi" }] });
+        let counted = serde_json::json!({ "type": "token_count",
+            "info": { "last_token_usage": { "input_tokens": 5000, "output_tokens": 12 } } });
+        [line(1, "response_item", said), line(2, "event_msg", counted.clone()), line(3, "event_msg", counted)]
+            .concat()
+    };
+    // The last one begins with a copy of the first.
+    for (number, text) in [lines(1), lines(2), lines(1) + "\n"].iter().enumerate() {
+        let at = std::time::UNIX_EPOCH + Duration::from_secs(number as u64);
+        let path = folder.join(format!("rollout-2026-01-02T03-04-00-s{number}.jsonl"));
+        fs::write(&path, text).unwrap();
+        fs::File::options().append(true).open(&path).unwrap().set_modified(at).unwrap();
+    }
+    let sync = |again| {
+        let codex = Codex::new(vec![home.root.join("codex")]);
+        home.archive.sync(&[&codex], &SyncSettings { again, ..home.settings() }).unwrap();
+    };
+    let tokens = |session: &str| home.archive.session(session).unwrap().tokens.input;
+    for again in [false, true] {
+        sync(again);
+        assert_eq!((tokens("s0"), tokens("s1"), tokens("s2")), (5000, 5000, 0));
+    }
+    home.archive.forget("s0", Duration::ZERO).unwrap();
+    sync(true);
+    assert_eq!(tokens("s1"), 5000);
+    home.check();
+}
+
+#[test]
+fn a_patch_changes_files_of_the_folder_that_it_is_applied_in() {
+    let home = Home::new();
+    let folder = home.root.join("codex/sessions");
+    fs::create_dir_all(&folder).unwrap();
+    let line = |kind: &str, payload: serde_json::Value| {
+        serde_json::json!({ "timestamp": "2026-01-02T03:04:05Z", "type": kind, "payload": payload })
+            .to_string()
+            + "\n"
+    };
+    let patch = |id: &str, file: &str, workdir: Option<&str>| {
+        let patch = format!("*** Begin Patch\n*** Add File: {file}\n+x\n*** End Patch");
+        let arguments =
+            serde_json::json!({ "cmd": format!("apply_patch <<'E'\n{patch}\nE"), "workdir": workdir });
+        line(
+            "response_item",
+            serde_json::json!({ "type": "function_call", "name": "exec_command", "arguments": arguments.to_string(), "call_id": id }),
+        )
+    };
+    let cwd = home.cwd();
+    let turn = |cwd: &str| line("turn_context", serde_json::json!({ "cwd": cwd, "model": "gpt-5-codex" }));
+    let lines = [
+        line("session_meta", serde_json::json!({ "id": "s1", "cwd": cwd })),
+        turn(&cwd),
+        patch("c1", "a.rs", Some(&format!("{cwd}/sub"))),
+        patch("c2", "b.rs", None),
+        patch("c3", "/gone/c.rs", Some("sub")),
+        patch("c4", "../d.rs", Some("sub")),
+        turn(&format!("{cwd}/other")),
+        patch("c5", "e.rs", None),
+    ];
+    fs::write(folder.join("rollout-2026-01-02T03-04-00-s1.jsonl"), lines.concat()).unwrap();
+    home.archive.sync(&[&Codex::new(vec![home.root.join("codex")])], &home.settings()).unwrap();
+    let files = home.archive.changed_files(&home.archive.session("s1").unwrap()).unwrap();
+    let mut expected: Vec<String> =
+        ["sub/a.rs", "b.rs", "d.rs", "other/e.rs"].iter().map(|file| format!("{cwd}/{file}")).collect();
+    expected.push("/gone/c.rs".to_owned());
+    expected.sort();
+    assert_eq!(files.into_iter().map(|file| file.path).collect::<Vec<_>>(), expected);
+}
+
+#[test]
+fn what_a_fork_has_of_its_origin_counts_once() {
+    let home = Home::new();
+    let common = home.prompt(1, "why is each invoice mailed twice?");
+    for (session, number) in [("s1", 11), ("s2", 21)] {
+        home.write(session, &[common.clone(), home.answer(number, "and on")]);
+        home.sync();
+    }
+    let prompt = home.archive.said(&home.archive.session("s1").unwrap(), None).unwrap()[0].message;
+    let found =
+        NewMemory { turns: vec![prompt], vector: None, ..memory("ack() is too early", 1, [0.0, 0.0]) };
+    let intent = NewRecord {
+        kind: "intent".into(),
+        summary: "stop it".into(),
+        prompt: Some(prompt),
+        ..NewRecord::default()
+    };
+    for session in ["s1", "s2"] {
+        let session = home.archive.session(session).unwrap();
+        home.archive.replace_memories(&session, std::slice::from_ref(&found), None).unwrap();
+        home.archive.replace_records(&session, std::slice::from_ref(&intent)).unwrap();
+    }
+    assert_eq!(home.memories(), named(&[("ack() is too early", 1)]));
+    let query = RecordQuery {
+        project: home.project(),
+        paths: vec![String::new()],
+        limit: 9,
+        ..RecordQuery::default()
+    };
+    assert_eq!(home.archive.records(&query).unwrap().len(), 1);
+    // Another session says the same.
+    home.write("s3", &[home.prompt(3, "again?")]);
+    home.sync();
+    let with_vector =
+        |turn, at| NewMemory { turns: vec![turn], ..memory("ack() is too early", at, [1.0, 0.0]) };
+    for (session, memory) in
+        [("s1", with_vector(prompt, 1)), ("s2", with_vector(prompt, 1)), ("s3", with_vector(-1, 2))]
+    {
+        let session = home.archive.session(session).unwrap();
+        home.archive.replace_memories(&session, &[memory], Some(&MODEL)).unwrap();
+    }
+    assert_eq!(home.memories(), named(&[("ack() is too early", 2)]));
+    home.archive.forget("s2", Duration::ZERO).unwrap();
+    assert_eq!(home.memories(), named(&[("ack() is too early", 2)]));
+    home.check();
+}
+
+#[test]
+fn what_a_project_was_about_is_of_one_project() {
+    let home = Home::new();
+    for (number, owner) in (1..).zip(["umbrella", "acme"]) {
+        let folder = home.root.join(owner).join("shop");
+        fs::create_dir_all(folder.join(".git")).unwrap();
+        fs::write(
+            folder.join(".git/config"),
+            format!("[remote \"origin\"]\n\turl = git@example.com:{owner}/shop.git\n"),
+        )
+        .unwrap();
+        let edit =
+            home.call(number * 10, "Write", &serde_json::json!({ "file_path": format!("{owner}.rs") }));
+        let lines = [home.prompt(number, &format!("of {owner}")), edit];
+        home.write(owner, &lines.map(|line| line.replace(&home.cwd(), &folder.to_string_lossy())));
+    }
+    home.sync();
+    let context = |named: &str| {
+        let found = home.archive.context(named, None).unwrap();
+        let sessions: Vec<String> = found.sessions.into_iter().map(|session| session.id).collect();
+        (
+            found.project,
+            found.also_named,
+            sessions,
+            found.sessions_count,
+            found.open_threads.len(),
+            found.files.len(),
+        )
+    };
+    let [acme, umbrella] = ["acme", "umbrella"].map(|owner| format!("example.com/{owner}/shop"));
+    let of = |key: &str, others: Vec<String>, session: &str| {
+        (key.to_owned(), others, vec![session.to_owned()], 1, 1, 1)
+    };
+    assert_eq!(context("shop"), of(&acme, vec![umbrella.clone()], "acme"));
+    assert_eq!(context(&umbrella), of(&umbrella, vec![], "umbrella"));
 }

@@ -144,7 +144,7 @@ impl<'t> PieceWriter<'t> {
                 }
             }
             for (at, request) in &requests {
-                self.note_request(session.id, request, at.map(Timestamp::as_millisecond))?;
+                self.note_counts(session.id, origin, request, at.map(Timestamp::as_millisecond))?;
             }
             let sql = "UPDATE sessions SET branch = coalesce(?2, branch), client_version = coalesce(?3, client_version),
                     model = coalesce(?4, model), title = coalesce(?5, title),
@@ -635,11 +635,26 @@ impl<'t> PieceWriter<'t> {
         Ok(statement.query_map(params![tool, session], |row| row.get(0))?.collect::<Result<_, _>>()?)
     }
 
+    /// Counts a call that no message is part of. If another session has the same counts of another time, it is another
+    /// call: only a copy of the line has its time.
+    fn note_counts(
+        &mut self,
+        session: i64,
+        origin: &Origin,
+        request: &Request,
+        at_ms: Option<i64>,
+    ) -> Result<(), Error> {
+        let own = Request { key: format!("{} of {}", request.key, origin.head.session), ..request.clone() };
+        let sql = "SELECT 1 FROM requests WHERE id = ?2 OR id = ?1 AND session <> ?3 AND at_ms IS NOT ?4";
+        let params = params![request_row(&request.key), request_row(&own.key), session, at_ms];
+        let is_own = self.transaction.prepare_cached(sql)?.exists(params)?;
+        self.note_request(session, if is_own { &own } else { request }, at_ms)?;
+        Ok(())
+    }
+
     /// Counts a call of a model once: the lines of an answer repeat its tokens, and the last has them all.
     fn note_request(&mut self, session: i64, request: &Request, at_ms: Option<i64>) -> Result<i64, Error> {
-        let mut id = [0; 8];
-        id.copy_from_slice(&MessageId::digest(request.key.as_bytes()).0[..8]);
-        let id = i64::from_le_bytes(id);
+        let id = request_row(&request.key);
         let model = self.name(&request.model)?;
         let sql =
             "INSERT INTO requests VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9) ON CONFLICT (id) DO UPDATE SET
@@ -722,6 +737,13 @@ impl<'t> PieceWriter<'t> {
         self.names.insert(name.to_owned(), id);
         Ok(id)
     }
+}
+
+/// The row of a call of a model.
+fn request_row(key: &str) -> i64 {
+    let mut id = [0; 8];
+    id.copy_from_slice(&MessageId::digest(key.as_bytes()).0[..8]);
+    i64::from_le_bytes(id)
 }
 
 /// The id of a name, which is added if it is new.

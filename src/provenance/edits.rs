@@ -1,5 +1,7 @@
 //! What a tool call changes in files.
 
+use std::path::Path;
+
 use serde_json::Value;
 
 const PATCH_BEGINS: &str = "*** Begin Patch";
@@ -7,7 +9,7 @@ const PATCH_BEGINS: &str = "*** Begin Patch";
 /// A change of one file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FileEdit {
-    /// The file, as the call names it.
+    /// The file, as the call names it; from the folder of the call, if it names one.
     pub path: String,
     /// The text that goes, with what stands around it.
     pub removed: String,
@@ -45,7 +47,12 @@ pub fn file_edits(tool: &str, input: &str) -> Vec<FileEdit> {
         _ => {
             let mut patches = Vec::new();
             find_patches(&input, &mut patches);
-            patches.iter().flat_map(|patch| patch_edits(patch)).collect()
+            let mut edits: Vec<FileEdit> = patches.iter().flat_map(|patch| patch_edits(patch)).collect();
+            let folder = Path::new(input.get("workdir").and_then(Value::as_str).unwrap_or_default());
+            for edit in &mut edits {
+                edit.path = folder.join(&edit.path).to_string_lossy().into_owned();
+            }
+            edits
         }
     }
 }
@@ -132,6 +139,12 @@ mod tests {
         assert_eq!((edits[0].path.as_str(), edits[0].added.as_str()), ("src/a.rs", "before\nnew\n"));
         assert_eq!(edits[0].removed, "before\nold\n");
         assert!(file_edits("shell", r#"{"command":["ls"]}"#).is_empty());
+        for (workdir, path) in
+            [("/shop/sub", "/shop/sub/src/a.rs"), ("sub", "sub/src/a.rs"), ("", "src/a.rs")]
+        {
+            let elsewhere = shell.replace("{\"command", &format!("{{\"workdir\":\"{workdir}\",\"command"));
+            assert_eq!(file_edits("shell", &elsewhere)[0].path, path);
+        }
     }
 
     #[test]

@@ -160,7 +160,7 @@ fn store(sandbox: &Sandbox, corpus: &Corpus, count: usize, rng: &mut Rng) -> Res
                 NewMemory {
                     summary,
                     dialogue: format!("assistant: {found}"),
-                    turns: vec![1],
+                    turns: vec![(number * PER_SESSION + nth) as i64],
                     at: now - age,
                     derivation: Derivation::Rules,
                     vector: None,

@@ -13,6 +13,7 @@ use serde_json::json;
 use transcript::redact::redact;
 
 use super::completions;
+use super::sessions::render::short;
 use super::sync::parse_moment;
 use crate::archive::open_archive;
 use crate::context::Context;
@@ -279,11 +280,6 @@ fn render_item(item: &AnsweredItem, now: Timestamp) -> Vec<Line> {
     let symbol = symbol.map(|symbol| format!(", {}", safe(symbol))).unwrap_or_default();
     indented(format!("{}{symbol} | {origin}{age}", safe(&item.scope)), dim);
     lines
-}
-
-/// The beginning of a session's id, by which it is found.
-pub(crate) fn short(session: &str) -> String {
-    safe(session).chars().take(8).collect()
 }
 
 #[cfg(test)]

@@ -62,7 +62,7 @@ pub(crate) struct SearchArgs {
     /// Search what the model thought, too
     #[arg(long)]
     thinking: bool,
-    /// Search the reviewed units, too; both in one list
+    /// Search the reviewed units, too; both in one list, of which the filters choose only the sessions
     #[arg(long)]
     all: bool,
     /// Only by words, not by meaning
@@ -147,15 +147,21 @@ impl SearchArgs {
         } else {
             Vec::new()
         };
+        let found = merged(units, std::mem::take(&mut results.hits), self.limit);
         if self.json {
-            let messages = results.hits.iter().map(|hit| {
-                let mut value = json!(hit);
-                value["snippet"] = json!(unmarked(&hit.snippet));
-                value["resume"] = json!(render::resume_command(&hit.session));
-                value["is_transcript_gone"] = json!(!render::has_transcript(&hit.session));
-                value
-            });
-            let messages: Vec<_> = messages.collect();
+            let (mut units, mut messages) = (Vec::new(), Vec::new());
+            for one in &found {
+                match one {
+                    Found::Unit(unit) => units.push(json!(unit)),
+                    Found::Message(hit) => {
+                        let mut value = json!(hit);
+                        value["snippet"] = json!(unmarked(&hit.snippet));
+                        value["resume"] = json!(render::resume_command(&hit.session));
+                        value["is_transcript_gone"] = json!(!render::has_transcript(&hit.session));
+                        messages.push(value);
+                    }
+                }
+            }
             return output::print_json(&json!({
                 "query": text,
                 "units": units,
@@ -167,7 +173,6 @@ impl SearchArgs {
         if results.is_syntax_ignored {
             output::note("note: not an expression that can be searched for, so its words were searched for");
         }
-        let found = merged(units, std::mem::take(&mut results.hits), self.limit);
         if found.is_empty() {
             return output::print(match archive {
                 None => {

@@ -89,7 +89,7 @@ pub(crate) struct FilterArgs {
     /// Only of this project: a folder (. for this one), its name, or its remote
     #[arg(long, value_name = "P", add = clap_complete::ArgValueCompleter::new(completions::projects))]
     project: Option<String>,
-    /// Not before: 30m, 12h, 7d, 4w, a date, or a time, as 2026-11-01T18:00 (UTC)
+    /// Not before: 30m, 12h, 7d, 4w, a date, or a time, as 2026-11-01T18:00 (of your time zone)
     #[arg(long, value_name = "WHEN")]
     since: Option<String>,
     /// Not after; of a date, its whole day

@@ -2,6 +2,7 @@
 
 use actors::sweep::{self, SkipReason, SweepOutcome, SweepScope};
 use actors::sync::{SyncOutcome, sync};
+use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp, civil};
 use queue::{KnownTranscripts, Queue, Stage};
 use serde_json::{Value, json};
@@ -35,7 +36,7 @@ Examples:
 #[derive(clap::Args)]
 #[command(after_help = AFTER)]
 pub(crate) struct SyncArgs {
-    /// Queue sessions written to since then: 30m, 12h, 7d, 4w, a date, or a time (UTC)
+    /// Queue sessions written to since then: 30m, 12h, 7d, 4w, a date, or a time (of your time zone)
     #[arg(long, value_name = "WHEN")]
     since: Option<String>,
     /// Queue all sessions
@@ -213,8 +214,17 @@ fn describe_sweep(
     text
 }
 
-/// Parses a duration before now, a date, or a time.
+/// Parses a duration before now, a date, or a time; the two as the person's clock has them, unless an offset is given.
 pub(crate) fn parse_moment(text: &str, now: Timestamp) -> Option<Timestamp> {
+    moment_in(&TimeZone::system(), text, now)
+}
+
+/// The last moment that a text means: of a date its end, else as [`parse_moment`].
+pub(crate) fn parse_last_moment(text: &str, now: Timestamp) -> Option<Timestamp> {
+    last_moment_in(&TimeZone::system(), text, now)
+}
+
+fn moment_in(zone: &TimeZone, text: &str, now: Timestamp) -> Option<Timestamp> {
     let text = text.trim();
     if let Some(unit) = text.chars().last().filter(char::is_ascii_alphabetic)
         && let Ok(count) = text[..text.len() - 1].parse::<u32>()
@@ -229,28 +239,16 @@ pub(crate) fn parse_moment(text: &str, now: Timestamp) -> Option<Timestamp> {
         };
         return Some(now.saturating_sub(ago).unwrap_or(Timestamp::MIN));
     }
-    if let Some(day) = day(text) {
-        return Some(day);
-    }
-    // Without an offset it is UTC, as times are printed.
-    let in_utc = |time: civil::DateTime| Some(time.to_zoned(jiff::tz::TimeZone::UTC).ok()?.timestamp());
-    text.parse().ok().or_else(|| in_utc(text.parse().ok()?))
+    let local = |time: civil::DateTime| Some(time.to_zoned(zone.clone()).ok()?.timestamp());
+    text.parse().ok().or_else(|| local(text.parse().ok()?))
 }
 
-/// The last moment that a text means: of a date its end, else as [`parse_moment`].
-pub(crate) fn parse_last_moment(text: &str, now: Timestamp) -> Option<Timestamp> {
-    let end = |day: Timestamp| day.saturating_add(SignedDuration::from_hours(24)).ok();
-    match day(text.trim()).and_then(end) {
-        Some(end) => Some(end),
-        None => parse_moment(text, now),
+fn last_moment_in(zone: &TimeZone, text: &str, now: Timestamp) -> Option<Timestamp> {
+    let is_date = text.trim().bytes().all(|byte| byte.is_ascii_digit() || byte == b'-');
+    match text.trim().parse::<civil::Date>().ok().filter(|_| is_date) {
+        Some(date) => Some(date.tomorrow().ok()?.to_zoned(zone.clone()).ok()?.timestamp()),
+        None => moment_in(zone, text, now),
     }
-}
-
-/// The beginning of a day, if the text is a date without a time.
-fn day(text: &str) -> Option<Timestamp> {
-    let is_date = text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-');
-    let date = text.parse::<civil::Date>().ok().filter(|_| is_date)?;
-    Some(date.to_zoned(jiff::tz::TimeZone::UTC).ok()?.timestamp())
 }
 
 #[cfg(test)]
@@ -261,7 +259,11 @@ mod tests {
     fn a_moment_is_an_age_a_date_or_a_time() {
         let now: Timestamp = "2026-11-20T14:12:00Z".parse().unwrap();
         let check = |text: &str, expected: Option<&str>| {
-            assert_eq!(parse_moment(text, now).map(|at| at.to_string()).as_deref(), expected, "{text}");
+            assert_eq!(
+                moment_in(&TimeZone::UTC, text, now).map(|at| at.to_string()).as_deref(),
+                expected,
+                "{text}"
+            );
         };
         check("30m", Some("2026-11-20T13:42:00Z"));
         check("7d", Some("2026-11-13T14:12:00Z"));
@@ -270,10 +272,18 @@ mod tests {
         check("2026-11-01T10:00:00+02:00", Some("2026-11-01T08:00:00Z"));
         check("2026-11-01 18:00", Some("2026-11-01T18:00:00Z"));
         check("2026-11-01T18:00", Some("2026-11-01T18:00:00Z"));
-        let last = |text: &str| parse_last_moment(text, now).map(|at| at.to_string());
+        let last = |text: &str| last_moment_in(&TimeZone::UTC, text, now).map(|at| at.to_string());
         assert_eq!(last("2026-11-01").as_deref(), Some("2026-11-02T00:00:00Z"), "the day included");
         assert_eq!(last("2026-11-01T18:00").as_deref(), Some("2026-11-01T18:00:00Z"));
         check("4294967295w", Some("-009999-01-02T01:59:59Z"));
+        // As the clock of the person has it.
+        let zone = TimeZone::fixed(jiff::tz::offset(-8));
+        let local = |text: &str| moment_in(&zone, text, now).map(|at| at.to_string());
+        assert_eq!(local("2026-11-01").as_deref(), Some("2026-11-01T08:00:00Z"));
+        assert_eq!(local("2026-11-01T18:00").as_deref(), Some("2026-11-02T02:00:00Z"));
+        assert_eq!(local("2026-11-01T18:00Z").as_deref(), Some("2026-11-01T18:00:00Z"));
+        let last = last_moment_in(&zone, "2026-11-01", now).map(|at| at.to_string());
+        assert_eq!(last.as_deref(), Some("2026-11-02T08:00:00Z"));
         for nonsense in ["", "d", "-3d", "7y", "yesterday", "2026-13-01", "1.5h", "7é"] {
             check(nonsense, None);
         }

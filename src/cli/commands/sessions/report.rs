@@ -29,11 +29,16 @@ pub(crate) fn context(
     now: Timestamp,
 ) -> String {
     let mut text = format!(
-        "# {}\n\n{} in the last {}\n\n## Last sessions\n\n",
+        "# {}\n\n{} in the last {}\n\n",
         safe(&found.project),
         counted(found.sessions_count, "session"),
         counted(u64::from(days), "day")
     );
+    if !found.also_named.is_empty() {
+        let others = safe(&found.also_named.join(", "));
+        text.push_str(&format!("not in it: {others}, named so too; give its remote or its folder\n\n"));
+    }
+    text.push_str("## Last sessions\n\n");
     for session in found.sessions.iter().take(LISTED_MAX) {
         let mut line =
             format!("- {} ({}): {}", short_id(session), ago_in_words(session.ended, now), subject(session));

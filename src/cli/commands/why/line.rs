@@ -262,7 +262,7 @@ fn describe(passage: &Passage, path: &str, has_archive: bool, now: Timestamp) ->
             let moved = if session.moved { ", in another file, from which it was moved" } else { "" };
             add(format!(
                 "written in session {}, {}{}{moved}",
-                context::short(&session.id),
+                render::short(&session.id),
                 day(session.at),
                 branch.unwrap_or_default()
             ));
@@ -271,7 +271,7 @@ fn describe(passage: &Passage, path: &str, has_archive: bool, now: Timestamp) ->
             }
             match &session.resume {
                 Some(resume) => add(format!("continue it: {resume}")),
-                None => add(format!("read it: nugget sessions show {}", context::short(&session.id))),
+                None => add(format!("read it: nugget sessions show {}", render::short(&session.id))),
             }
         }
         None if passage.text.iter().all(|line| line.trim().is_empty()) => {}
@@ -333,6 +333,31 @@ mod tests {
             .collect();
         resumed.sort();
         assert_eq!(resumed, ["claude --resume s1".to_owned(), format!("codex resume {id}")]);
+    }
+
+    #[test]
+    fn a_session_that_cannot_be_continued_is_read_by_an_id_that_finds_it() {
+        for (id, named) in [
+            ("5a3b7c1e-0000-4000-8000-000000000001", "5a3b7c1e"),
+            ("019a9f00-1111-7000-8000-000000000001", "019a9f00-1111"),
+            ("5a3b7c1e-0000-4000-8000-000000000001/agent-a1b2c3d4", "5a3b7c1e/agent-a1b2c3d4"),
+        ] {
+            let session = WritingSession {
+                id: id.to_owned(),
+                title: None,
+                branch: None,
+                prompt: String::new(),
+                at: None,
+                transcript_exists: false,
+                resume: None,
+                moved: false,
+            };
+            let passage =
+                Passage { first: 1, last: 1, text: vec!["x".into()], commit: None, session: Some(session) };
+            let text = describe(&passage, "a.rs", true, Timestamp::UNIX_EPOCH);
+            assert!(text.contains(&format!("written in session {named},")), "{text}");
+            assert!(text.trim_end().ends_with(&format!("sessions show {named}")), "{text}");
+        }
     }
 
     #[test]
