@@ -163,13 +163,18 @@ impl QueuedSessions {
     }
 }
 
-/// The transcript of the session that called a subagent, whose own is `<session>/subagents/agent-*.jsonl`; otherwise the
-/// transcript itself.
+/// The transcript of the session that called a subagent, whose own is `<session>/subagents/agent-*.jsonl`, or beside it
+/// and names the session; otherwise the transcript itself.
 fn main_transcript(transcript: &Path) -> PathBuf {
     let folder = transcript.parent().filter(|folder| folder.ends_with("subagents"));
-    folder
-        .and_then(Path::parent)
-        .map_or_else(|| transcript.to_owned(), |session| session.with_extension("jsonl"))
+    if let Some(session) = folder.and_then(Path::parent) {
+        return session.with_extension("jsonl");
+    }
+    let head = (!is_session(transcript)).then(|| transcript::read_head(transcript).ok()).flatten();
+    head.and_then(|head| head.session_id).map_or_else(
+        || transcript.to_owned(),
+        |session| transcript.with_file_name(format!("{session}.jsonl")),
+    )
 }
 
 /// The transcripts of a source whose sessions have ended, as far as one can know.

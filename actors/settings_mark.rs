@@ -18,35 +18,39 @@ pub struct SettingsMark(Option<Mark>);
 #[derive(Clone, Debug)]
 struct Mark {
     file: PathBuf,
-    state: FileState,
+    states: [FileState; 2],
     asked: Option<(u32, Timestamp, String)>,
 }
 
 /// What tells one content of a file from the next without reading it; `None` if there is no file.
 type FileState = Option<(Identity, Option<SystemTime>, u64)>;
 
-fn state_of(file: &Path) -> FileState {
-    let metadata = std::fs::metadata(file).ok()?;
-    Some((Identity::from_metadata(&metadata), metadata.modified().ok(), metadata.len()))
+/// The states of the settings and of the file beside them that names excluded projects.
+fn states_of(file: &Path) -> [FileState; 2] {
+    [file.to_owned(), file.with_file_name(".nuggetignore")].map(|file| {
+        let metadata = std::fs::metadata(file).ok()?;
+        Some((Identity::from_metadata(&metadata), metadata.modified().ok(), metadata.len()))
+    })
 }
 
 impl SettingsMark {
-    /// To be called before the settings are read from `file`, so that a change in between counts.
+    /// To be called before the settings are read from `file`, and the excluded projects from the `.nuggetignore` beside it,
+    /// so that a change in between counts.
     ///
     /// # Errors
     /// When the queue cannot be read.
     pub fn before_reading(file: &Path, queue: &Queue) -> Result<Self, queue::Error> {
         let asked = queue.last_report(RENEWAL_REPORT)?;
-        Ok(Self(Some(Mark { file: file.to_owned(), state: state_of(file), asked })))
+        Ok(Self(Some(Mark { file: file.to_owned(), states: states_of(file), asked })))
     }
 
-    /// Whether the file has changed since, or a command has asked for a worker of its own environment.
+    /// Whether one of the files has changed since, or a command has asked for a worker of its own environment.
     ///
     /// # Errors
     /// When the queue cannot be read.
     pub(crate) fn is_outdated(&self, queue: &dyn Ledger) -> Result<bool, queue::Error> {
-        let Some(Mark { file, state, asked }) = &self.0 else { return Ok(false) };
-        Ok(state_of(file) != *state || queue.last_report(RENEWAL_REPORT)? != *asked)
+        let Some(Mark { file, states, asked }) = &self.0 else { return Ok(false) };
+        Ok(states_of(file) != *states || queue.last_report(RENEWAL_REPORT)? != *asked)
     }
 }
 
@@ -73,7 +77,11 @@ mod tests {
         std::fs::File::options().write(true).open(&next).unwrap().set_modified(time).unwrap();
         std::fs::rename(&next, &file).unwrap();
         assert!(present.is_outdated(&queue).unwrap());
+        let excluding = mark();
+        std::fs::write(folder.path().join(".nuggetignore"), "client-*\n").unwrap();
+        assert!(excluding.is_outdated(&queue).unwrap());
         let asked = mark();
+        assert!(!asked.is_outdated(&queue).unwrap());
         queue.report(RENEWAL_REPORT, "", Timestamp::now()).unwrap();
         assert!(asked.is_outdated(&queue).unwrap());
         assert!(!SettingsMark::default().is_outdated(&queue).unwrap());

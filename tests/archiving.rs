@@ -42,7 +42,14 @@ pub(crate) fn wait_until_idle(sandbox: &Sandbox) {
 
 impl Machine {
     pub(crate) fn new() -> Self {
-        let mut sandbox = Sandbox::with_brain();
+        Self::of(Sandbox::with_brain())
+    }
+
+    fn without_brain() -> Self {
+        Self::of(Sandbox::new())
+    }
+
+    fn of(mut sandbox: Sandbox) -> Self {
         let client = sandbox.path().join("client").display().to_string();
         // What is found is to be found by the archive alone.
         let off = ("NUGGET_SWEEP_ENABLED".to_owned(), "off".to_owned());
@@ -225,11 +232,36 @@ fn excluded_declined_and_own_sessions_are_not_archived() {
     let agent = declined.with_extension("").join("subagents/agent-a1.jsonl");
     fs::create_dir_all(agent.parent().unwrap()).unwrap();
     fs::copy(&declined, &agent).unwrap();
+    // As earlier versions of the client place it: what it names is the session that called it.
+    fs::copy(&declined, declined.with_file_name("agent-a2.jsonl")).unwrap();
     let kept = machine.transcript("kept", &root.join("shop"), &SAID);
     machine.archive_by_hook(&kept);
     assert_eq!(machine.archived(), ["kept"]);
     let check = machine.doctor(&[]);
     assert_eq!(check["message"], "1 session kept; everything on disk is archived", "{check}");
+}
+
+#[test]
+fn a_session_that_is_disabled_before_there_is_a_brain_is_not_archived() {
+    let mut machine = Machine::without_brain();
+    machine.set("NUGGET_SWEEP_IDLE_MINUTES", "0");
+    let root = machine.sandbox.path().to_owned();
+    machine.sandbox.variables.push(("NUGGET_DISABLE".to_owned(), "1".to_owned()));
+    let ended = machine.transcript("ended", &root, &SAID);
+    machine.end_session(&ended, &root);
+    // Its client is killed.
+    let started = machine.transcript("started", &root, &SAID);
+    let line = json!({ "session_id": "started", "transcript_path": started, "cwd": root });
+    machine.sandbox.run_with_input(&["session-start"], format!("{line}\n").as_bytes());
+    machine.sandbox.variables.pop();
+    machine.transcript("other", &root, &SAID);
+    machine.sandbox.ok(["sessions", "sync"]);
+    assert_eq!(machine.archived(), ["other"]);
+    machine.sandbox.ok(["init"]);
+    let swept = machine.sandbox.json(["sync", "--all", "--dry-run", "--json"]);
+    assert_eq!((&swept["found"], &swept["skipped"]), (&json!(3), &json!({ "declined": 2 })), "{swept}");
+    machine.sandbox.ok(["sessions", "sync", "--again"]);
+    assert_eq!(machine.archived(), ["other"]);
 }
 
 #[test]

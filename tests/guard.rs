@@ -4,6 +4,8 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
+use feedback::receipts;
+use queue::Queue;
 use serde_json::{Value, json};
 
 use crate::support::Sandbox;
@@ -203,6 +205,27 @@ fn a_held_action_is_refused_once_and_then_passes() {
     assert_eq!(fixture.before_command("s", "cargo publish"), Value::Null, "the second attempt passes");
     assert_eq!(fixture.before_command("t", "cargo publish")["permissionDecision"], "deny");
     assert_eq!(fixture.sandbox.json(["status", "--json"])["guard"], json!({"told": 0, "held": 2}));
+}
+
+#[test]
+fn a_held_unit_is_told_on_both_sides_of_a_hold_out() {
+    let fixture = Fixture::new();
+    for is_withheld in [true, false] {
+        let sessions = (0..50).map(|number| format!("session-{number}"));
+        let of_side =
+            |session: &String| receipts::is_withheld(session, "publish-from-ci", 0.5) == is_withheld;
+        // What is written after an answer is not waited for on a slow machine: then the next session shows it.
+        let recorded = sessions.filter(of_side).find_map(|session| {
+            let input = fixture.input(&session, "PreToolUse", "Bash", json!({"command": "cargo publish"}));
+            let refused = fixture.answer(&input, &[("NUGGET_RECEIPTS_HOLDOUT", "0.5")]);
+            assert_eq!(refused["permissionDecision"], "deny", "{session}: {refused}");
+            let queue = Queue::open(&fixture.sandbox.state().join("queue.db")).unwrap();
+            let mut showings = queue.showings(0, 100).unwrap().into_iter().map(|(_, showing)| showing);
+            showings.find(|showing| showing.session.as_ref() == Some(&session))
+        });
+        let items = recorded.expect("it is recorded").items;
+        assert_eq!(items.iter().map(|item| item.is_withheld).collect::<Vec<_>>(), [is_withheld]);
+    }
 }
 
 #[test]

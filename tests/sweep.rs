@@ -354,15 +354,22 @@ fn what_is_captured_after_a_change_of_the_settings_goes_by_them() {
     let first = sandbox.capture(&session("s0", "/home/dev/shop"));
     assert_eq!(first["state"], "nothing");
     assert_eq!(sandbox.json(["status", "--json"])["drainer"]["running"], true);
-    for (round, excluded) in ["red", "green", "blue"].into_iter().enumerate() {
-        fs::write(&config, format!("[capture]\nexclude = \"{excluded}\"\n")).unwrap();
+    for (round, excluded) in ["red", "green", "blue", "grey"].into_iter().enumerate() {
+        // The last one is named by the file beside the settings.
+        let (file, text) = match excluded {
+            "grey" => (config.with_file_name(".nuggetignore"), format!("{excluded}\n")),
+            _ => (config.clone(), format!("[capture]\nexclude = \"{excluded}\"\n")),
+        };
+        fs::write(file, text).unwrap();
         let left = sandbox.capture(&session(&format!("a{round}"), &format!("/home/dev/{excluded}")));
         assert_eq!(left["reason"], "capture.exclude covers the session's project", "{left}");
         let read = sandbox.capture(&session(&format!("b{round}"), "/home/dev/shop"));
         assert_ne!(read["reason"], left["reason"], "{read}");
     }
     let archived = sandbox.json(["sessions", "--json"]);
-    assert!(!archived.to_string().contains("/home/dev/red"), "{archived}");
+    for excluded in ["/home/dev/red", "/home/dev/grey"] {
+        assert!(!archived.to_string().contains(excluded), "{archived}");
+    }
 }
 
 #[test]

@@ -327,7 +327,8 @@ impl Reader {
         let patch = patch.into_iter().flatten().find(|patch| patch.contains("*** Begin Patch"));
         let files = patch.as_deref().map(patched_files).unwrap_or_default();
         let ignore = &mut self.context.ignore;
-        ignore.enter(text(&arguments, "workdir").as_deref().unwrap_or(&self.state.cwd));
+        let folder = ["workdir", "working_directory"].iter().find_map(|field| text(&arguments, field));
+        ignore.enter(folder.as_deref().unwrap_or(&self.state.cwd));
         let session = arguments.get("session_id").map(Value::to_string);
         let others = named_files(&name, raw.as_bytes());
         let named = files.iter().chain(&others).map(String::as_str);

@@ -196,6 +196,18 @@ impl Archive {
         sync_with_writer(&mut writer, sources, settings)
     }
 
+    /// The same for a person who waits for it: what another process is about to take need not be all of these sessions.
+    ///
+    /// # Errors
+    /// Those of [`sync`](Self::sync).
+    pub fn sync_in_turn(
+        &self,
+        sources: &[&dyn TranscriptSource],
+        settings: &SyncSettings<'_>,
+    ) -> Result<SyncSummary, Error> {
+        sync_with_writer(&mut self.writer_in_turn(settings.patience)?, sources, settings)
+    }
+
     /// How many sessions on disk have something that is not archived yet. Opens no transcript, so that those that an
     /// exclusion covers are counted until a sync has looked at them.
     ///

@@ -697,6 +697,26 @@ fn projects_that_are_left_alone_leave_nothing() {
 }
 
 #[test]
+fn a_folder_that_is_named_behind_pasted_images_is_known() {
+    let home = Home::new();
+    let image =
+        serde_json::json!({ "type": "image", "source": { "type": "base64", "data": "A".repeat(5 << 20) } });
+    let said = serde_json::json!([image, { "type": "text", "text": "the merger is confidential" }]);
+    let mut line: serde_json::Value = serde_json::from_str(&home.line("user", 1, &said)).unwrap();
+    let cwd = line.as_object_mut().unwrap().remove("cwd").unwrap();
+    let line = line.to_string();
+    let line = format!("{},\"cwd\":{cwd}}}\n", line.strip_suffix('}').unwrap());
+    home.write("s1", &[line]);
+    home.write("s2", &[home.prompt(2, "about the same project")]);
+    let excluded = SyncSettings { exclude: Exclude::new("shop", None), ..home.settings() };
+    assert_eq!(home.sync_with(&excluded).skipped, BTreeMap::from([("excluded".to_owned(), 2)]));
+    assert!(!home.holds("merger"));
+    home.sync();
+    let projects = ["s1", "s2"].map(|session| home.archive.session(session).unwrap().project);
+    assert_eq!(projects[0], projects[1]);
+}
+
+#[test]
 fn contents_of_ignored_files_are_left_out() {
     let home = Home::new();
     fs::write(home.root.join("shop/.nuggetignore"), "*.secret\n").unwrap();
@@ -1323,8 +1343,12 @@ fn another_writer_is_waited_for_and_another_standby_left_the_work() {
             std::thread::yield_now();
         }
         assert!(home.sync_with(&impatient).left_to_another);
+        // A person's command does not: the one that waits may look for other sessions than these.
+        let in_turn = |settings| home.archive.sync_in_turn(&[&home.client()], settings);
+        assert!(matches!(in_turn(&impatient), Err(Error::Busy)));
         drop(writer);
         assert_eq!(waiting.join().unwrap().messages, 1);
+        assert_eq!(in_turn(&home.settings()).unwrap().unchanged, 1);
     });
 }
 
@@ -1578,6 +1602,13 @@ fn codex_shows_an_ignored_file_in_no_folder_and_no_background() {
         output("c2", "Wall time: 1 s\nProcess running with session ID 4711\nOutput:"),
         call("c3", "write_stdin", serde_json::json!({ "session_id": 4711, "chars": "" })),
         output("c3", "Process exited with code 0\nOutput:\nAtlantis"),
+        line(
+            "response_item",
+            serde_json::json!({ "type": "local_shell_call", "call_id": "c5", "action": {
+                "type": "exec", "command": ["cat", "pay.csv"], "working_directory": home.root.join("shop/hr"),
+            } }),
+        ),
+        output("c5", "Atlantis"),
         line(
             "response_item",
             serde_json::json!({ "type": "custom_tool_call", "name": "apply_patch", "input": patch, "call_id": "c4" }),

@@ -143,10 +143,13 @@ pub(crate) fn decline_early(context: &Context) {
     }
 }
 
-/// Records that sweeps must not capture the session of a transcript, which need not exist yet.
+/// Records that sweeps must not capture the session of a transcript, which need not exist yet; nor the brain.
 pub(crate) fn decline(context: &Context, transcript: &Path) -> Result<(), CliError> {
-    let brain = context.brain(&context.config_and_errors().0)?;
-    let places = StatePaths::for_brain(brain.root());
+    if !brain::paths::has_home() {
+        return Err(CliError::no_home());
+    }
+    let root = context.root(&context.config_and_errors().0);
+    let places = StatePaths::for_brain(&full_path(&root)?);
     places.create()?;
     Ok(queue::decline(&places.queue(), &full_path(transcript)?)?)
 }

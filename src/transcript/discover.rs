@@ -13,7 +13,11 @@ use crate::json_scan;
 /// The most transcripts that [`discover`] lists. Far above what a client keeps; a folder with more is a
 /// mistake, and its first ones are as good as any.
 pub const FOUND_MAX: usize = 100_000;
-/// How much [`read_head`] reads. A session's folder is named within its first kilobytes.
+/// The longest line that is read, in bytes. Real lines reach a few megabytes, where a tool returned an
+/// image; a longer one is counted as malformed and costs no memory.
+pub const LINE_BYTES_MAX: usize = 64 << 20;
+/// After how many bytes [`read_head`] no longer looks for what was said. A session's folder is mostly named within its
+/// first kilobytes, but behind the images that a person has pasted into the first prompt.
 const HEAD_BYTES_MAX: u64 = 4 << 20;
 /// The types of the lines that a conversation is read from.
 const CONVERSATION_KINDS: [&str; 3] = ["user", "assistant", "attachment"];
@@ -125,22 +129,26 @@ pub struct Head {
 /// Reads the head of a transcript. The name of the project's folder does not tell where a session ran,
 /// because its encoding loses which characters were slashes.
 ///
+/// As the folder tells whether a session may be read at all, it is looked for in the whole file if need be.
+///
 /// # Errors
 /// When the file cannot be read.
 pub fn read_head(path: &Path) -> io::Result<Head> {
-    let mut lines = BufReader::new(File::open(path)?.take(HEAD_BYTES_MAX));
+    let mut lines = BufReader::new(File::open(path)?);
     let mut head = Head::default();
     let mut line = Vec::new();
     let mut bytes = 0;
-    while head.cwd.is_none() || !head.has_conversation {
+    while head.cwd.is_none() || !head.has_conversation && bytes < HEAD_BYTES_MAX {
         line.clear();
-        let count = lines.read_until(b'\n', &mut line)?;
+        let count = lines.by_ref().take(LINE_BYTES_MAX as u64).read_until(b'\n', &mut line)?;
         if count == 0 {
-            // If the limit ended the loop and not the file, there is more than was read.
-            head.has_conversation |= bytes >= HEAD_BYTES_MAX;
             break;
         }
         bytes += count as u64;
+        if count == LINE_BYTES_MAX && !line.ends_with(b"\n") {
+            lines.skip_until(b'\n')?;
+            continue;
+        }
         let Some(kind) = json_scan::value_of(&line, "type").and_then(json_scan::text) else { continue };
         head.has_conversation |= matches!(kind.as_str(), "user" | "assistant");
         if head.cwd.is_none() {
@@ -152,6 +160,8 @@ pub fn read_head(path: &Path) -> io::Result<Head> {
             head.session_id = session.filter(|session| !session.is_empty());
         }
     }
+    // There may be more than was read.
+    head.has_conversation |= bytes >= HEAD_BYTES_MAX;
     Ok(head)
 }
 
@@ -247,6 +257,11 @@ mod tests {
         );
         check("{\"type\":\"mode\"}\n{\"type\":\"system\",\"cwd\":\"/a\"}\n", Some("/a"), false);
         check("", None, false);
-        check(&format!("{{\"type\":\"x\",\"y\":\"{}\"}}\n{user}\n", "z".repeat(5 << 20)), None, true);
+        let long =
+            |bytes: usize, rest: &str| format!("{{\"type\":\"x\",\"y\":\"{}\"{rest}}}\n", "z".repeat(bytes));
+        check(&long(5 << 20, r#","cwd":"/a""#), Some("/a"), true);
+        check(&format!("{}{user}\n", long(5 << 20, "")), Some("/a/b"), true);
+        // Nothing is read of such a line.
+        check(&format!("{}{user}\n", long(LINE_BYTES_MAX, r#","cwd":"/no""#)), Some("/a/b"), true);
     }
 }

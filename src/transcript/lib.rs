@@ -41,8 +41,8 @@ pub use conversation::{
     ChoiceOption, Conversation, Event, EventKind, LineCounts, ParsedTranscript, ToolInput,
 };
 pub use discover::{
-    FOUND_MAX, FileStamp, Head, client_folder, discover, discover_with_subagents, has_only_bookkeeping_after,
-    read_head,
+    FOUND_MAX, FileStamp, Head, LINE_BYTES_MAX, client_folder, discover, discover_with_subagents,
+    has_only_bookkeeping_after, read_head,
 };
 pub use exclude::Exclude;
 pub use ignored_calls::{IgnoredCalls, LEFT_OUT};
@@ -53,7 +53,7 @@ pub use line::{
 pub use path::without_dots;
 pub use plan::approved_plan;
 pub use question::{TOOL as QUESTION_TOOL, answered_questions};
-pub use reader::{Error, Extent, LINE_BYTES_MAX, for_each_line, is_whole, read, read_tail};
+pub use reader::{Error, Extent, for_each_line, is_whole, read, read_tail};
 
 #[cfg(test)]
 mod tests;

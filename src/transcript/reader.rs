@@ -8,13 +8,10 @@ use std::path::{Path, PathBuf};
 use memchr::memchr;
 
 use crate::conversation::{Conversation, LineCounts, ParsedTranscript};
-use crate::discover::FileStamp;
+use crate::discover::{FileStamp, LINE_BYTES_MAX};
 use crate::ignore::Ignore;
 use crate::line::{LineOutcome, LineReader};
 
-/// The longest line that is read, in bytes. Real lines reach a few megabytes, where a tool returned an
-/// image; a longer one is counted as malformed and costs no memory.
-pub const LINE_BYTES_MAX: usize = 64 << 20;
 const CHUNK_BYTES: usize = 256 << 10;
 /// The most kinds of lines that are counted by name; the names come from the file.
 const KINDS_MAX: usize = 200;

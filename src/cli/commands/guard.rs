@@ -128,12 +128,12 @@ fn answer(context: &Context, config: &Config, input: HookInput) -> Option<HookAn
         HookAnswer::recorded(text.unwrap_or_default(), config, ShownBy::Guard, &shown_to, shown, write)
     };
     let mut speaker = Speaker { catalog, code, log, session, now };
+    let is_withheld = |unit: &str| learning::is_withheld(config, &input.session_id, unit);
     if event == "PreToolUse" && holds(config) {
         let held = units.iter().filter(|(_, found)| found.is_held).map(|(unit, _)| unit);
         let head = format!("{}{HELD}", transcript::HELD);
-        // What a person has had enforced is never withheld.
         if let Some(Claimed { text: Some(text), shown }) =
-            speaker.claim(&head, held, Response::Hold, |_| false)
+            speaker.claim(&head, held, Response::Hold, is_withheld)
         {
             let output = json!({
                 "hookEventName": event, "permissionDecision": "deny",
@@ -142,7 +142,6 @@ fn answer(context: &Context, config: &Config, input: HookInput) -> Option<HookAn
             return recorded(speaker.log, Some(output), shown);
         }
     }
-    let is_withheld = |unit: &str| learning::is_withheld(config, &input.session_id, unit);
     let Claimed { text, shown } =
         speaker.claim(TOLD, units.iter().map(|(unit, _)| unit), Response::Tell, is_withheld)?;
     let output = text.map(|text| json!({ "hookEventName": event, "additionalContext": text }));
@@ -208,8 +207,10 @@ impl Speaker {
                 Response::Tell => self.log.claim_told(&self.session, id, self.now),
             };
             if is_claimed.ok()? {
+                // What a person has had enforced is told all the same. Its session stays on its side of the hold-out: else
+                // what the session does would move it to the other one.
                 shown.push(Shown::unit(id, rank, tokens, is_withheld));
-                claimed.extend((!is_withheld).then_some(quote));
+                claimed.extend((!is_withheld || matches!(response, Response::Hold)).then_some(quote));
             }
         }
         Some(Claimed { text: fit(head, &claimed).map(|(_, text)| text), shown })

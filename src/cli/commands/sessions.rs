@@ -610,7 +610,6 @@ impl SyncArgs {
         let archive = Archive::open(&archive_path())?;
         let (summary, folders) = sync(&config, &archive, self.source.as_deref(), self.again)?;
         let since = sync_settings(&config).keep_since(Timestamp::now());
-        let since = since.filter(|_| !summary.left_to_another);
         let pruned = since.map(|since| archive.keep_since(since, PATIENCE)).transpose()?;
         let pruned = pruned.map_or(0, |removal| removal.sessions.len() as u64);
         if self.json {
@@ -654,7 +653,7 @@ fn sync(
         bar.set_position(progress.bytes / 1_000_000);
     };
     settings.progress = &progress;
-    let summary = archive.sync(&sources, &settings);
+    let summary = archive.sync_in_turn(&sources, &settings);
     bar.finish_and_clear();
     let summary = summary?;
     let spinner = output::spinner("noting what was asked for and changed");
@@ -666,9 +665,6 @@ fn sync(
 
 /// What a sync has done in these folders.
 fn describe(summary: &SyncSummary, folders: &[PathBuf]) -> String {
-    if summary.left_to_another {
-        return "another process is about to look for new sessions; it adds these too\n".to_owned();
-    }
     let seconds = summary.milliseconds as f64 / 1000.0;
     let mut text = match summary.messages {
         0 if summary.found == 0 => "there are no transcripts in\n".to_owned(),
