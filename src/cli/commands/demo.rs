@@ -31,7 +31,9 @@ impl DemoArgs {
     pub(crate) fn run(self, _: &Context) -> Result<(), CliError> {
         // The capture would wait for it.
         if version_of(Path::new("git"), GIT_DEADLINE).is_none() {
-            return Err(CliError::new("git was not found").hint("install it, and make sure that it is on the PATH"));
+            return Err(
+                CliError::new("git was not found").hint("install it, and make sure that it is on the PATH")
+            );
         }
         let temporary = tempfile::Builder::new().prefix("nugget-demo-").tempdir().map_err(|error| {
             CliError::new(format!("failed to create a folder in {}: {error}", std::env::temp_dir().display()))
