@@ -163,7 +163,8 @@ pub(crate) fn conflict_problem(proposed: &str, combined: &str, edited: &str) -> 
 
 /// Why a text cannot replace another one in the file of a brain at this path.
 fn unit_problem(text: &str, before: &str, path: &str) -> Option<String> {
-    let has_front_matter = |text: &str| text.trim_start_matches('\u{feff}').starts_with("---");
+    let has_front_matter =
+        |text: &str| Document::parse(text).is_ok_and(|document| document.has_front_matter());
     if knowledge::text::conflict_line(text).is_some() {
         return Some(CONFLICT_PROBLEM.to_owned());
     }
@@ -177,10 +178,10 @@ fn unit_problem(text: &str, before: &str, path: &str) -> Option<String> {
     if Path::new(path).extension().is_none_or(|extension| extension != "md") {
         return None;
     }
-    if has_front_matter(before) && !has_front_matter(text) {
+    let unit = Document::parse(text).and_then(|document| document.unit(path));
+    if unit.is_ok() && has_front_matter(before) && !has_front_matter(text) {
         return Some("the front matter is missing: the lines from --- to ---".to_owned());
     }
-    let unit = Document::parse(text).and_then(|document| document.unit(path));
     unit.err().map(|error| format!("the text is no unit: line {}: {}", error.line, error.what))
 }
 
@@ -196,6 +197,8 @@ mod tests {
         assert_eq!(unit_problem("# Pools\n", "# Pool\n", path), None);
         let without = unit_problem("# Pools\n", unit, path).unwrap();
         assert!(without.starts_with("the front matter is missing"), "{without}");
+        let cut = unit_problem("---\n\n# Pools\n", unit, path).unwrap();
+        assert!(cut.starts_with("the front matter is missing"), "{cut}");
         let conflict = "---\ntype: bug\n---\n<<<<<<< main\na\n=======\nb\n>>>>>>> proposed\n";
         assert_eq!(
             unit_problem(conflict, unit, path).as_deref(),

@@ -174,7 +174,7 @@ fn try_push_first(repository: &git::Repository, api: &str) -> Result<FirstPush, 
             format!("`{branch}` is {} ahead of `origin`: push it when you want", commits(ahead))
         }
         _ => format!(
-            "nothing was pushed, because `origin` has other commits: use `nugget clone` to take over that brain, or merge `origin/{branch}` yourself"
+            "nothing was pushed, because `origin` has other commits: to take over that brain, move this folder away if it has nothing of yours and use `nugget clone`; or merge `origin/{branch}` yourself"
         ),
     };
     Ok(FirstPush { message, is_pushed, is_ready: behind == 0 || ahead == 0 })

@@ -84,6 +84,7 @@ pub use lock::Lock;
 pub use merge::{BranchFile, CONFLICT_LINES, Changes, Merge, MergedText, PreparedMerge};
 pub use overlay::{Blob, Overlay};
 pub use propose::{Outcome, Proposal, Proposed};
+pub use remote_config::check_url as check_remote_url;
 pub use remote_failure::RemoteFailure;
 pub use remote_url::{Remote, RemoteUrl, display_url};
 pub use repository::{Branch, Init, Repository};

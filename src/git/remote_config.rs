@@ -177,7 +177,10 @@ fn check_name(name: &str) -> Result<(), Error> {
 
 /// Checks that a URL has a known form and contains no secret. For some forms git runs a program
 /// (`ext::sh -c …`), for others ssh, which takes a host that begins with `-` as an option.
-pub(crate) fn check_url(url: &str) -> Result<(), Error> {
+///
+/// # Errors
+/// [`Error::InvalidRemote`].
+pub fn check_url(url: &str) -> Result<(), Error> {
     let invalid = |reason| Err(Error::InvalidRemote { reason });
     if url.is_empty() || url.starts_with('-') {
         return invalid("it is empty or begins with `-`");

@@ -9,6 +9,7 @@ use std::ops::Range;
 
 mod conditions;
 mod entropy;
+mod private_key;
 mod rules;
 #[cfg(test)]
 mod scanner_examples;
@@ -247,6 +248,7 @@ mod tests {
             ("GitHub token", format!("ghs_12345_eyJ{letters}.eyJ{letters}.{letters}")),
             ("private key", pem("\n")),
             ("private key", pem("\\n")),
+            ("secret", format!("APP_KEY=base64:{letters}")),
         ]
     }
 
@@ -277,6 +279,49 @@ mod tests {
                 assert!(runs.map(str::len).max() < Some(24), "{clean}");
             }
         }
+    }
+
+    #[test]
+    fn a_private_key_is_found_with_what_tools_print_around_it() {
+        let line = "MIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcwggSjAgEAAoIBAQC7aB3dE5fG7hJ9";
+        let begin = format!("-----BEGIN RSA {} KEY-----", "PRIVATE");
+        let lines = [begin.as_str(), line, line, line];
+        let with = |prefix: fn(usize) -> String| {
+            let lines = lines.iter().enumerate().map(|(number, line)| prefix(number) + line);
+            lines.collect::<Vec<_>>().join("\n")
+        };
+        for text in [
+            with(|number| format!("     {}\t", number + 1)),
+            with(|number| format!("{:6}\u{2192}", number + 1)),
+            with(|_| "keys/k.pem-".to_owned()),
+            with(|_| "app-1  | ".to_owned()),
+            format!("{begin}\nProc-Type: 4,ENCRYPTED\nDEK-Info: AES-128-CBC,1A2B\n\n{line}\n{line}"),
+            format!("---- BEGIN SSH2 ENCRYPTED {} KEY ----\nComment: \"mine\"\n{line}\n{line}", "PRIVATE"),
+        ] {
+            let shown = format!("$ show\n{text}\nall is well with the others");
+            let clean = redact(&shown);
+            assert!(!clean.contains(&line[..24]), "{text} became {clean}");
+            assert!(clean.ends_with("\nall is well with the others"), "{clean}");
+        }
+    }
+
+    #[test]
+    fn what_stands_between_two_mentions_of_the_marks_of_a_key_stays() {
+        let mark = |word: &str| format!("-----{word} RSA {} KEY-----", "PRIVATE");
+        let prose = "Never retry a payment: src/shop/payments/retry_the_payment_of_an_order.rs says why.\n"
+            .repeat(90);
+        let document =
+            format!("It begins with `{}`.\n{prose}It ends with `{}`.\n", mark("BEGIN"), mark("END"));
+        assert_eq!(redact(&document), document);
+        let code = format!(
+            "if line.starts_with(\"{}\") {{\n    self.accumulatedBase64LinesOfTheKey.push(line);\n}} else if line == \"{}\" {{\n",
+            mark("BEGIN"),
+            mark("END")
+        );
+        assert_eq!(redact(&code), code);
+        // A mention hides no key that follows.
+        let clean = redact(&format!("{document}{}\n", pem("\n"))).into_owned();
+        assert_eq!(clean, format!("{document}[redacted: private key]\n"));
     }
 
     #[test]

@@ -3,15 +3,19 @@
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::time::Duration;
 
 use crate::context::Context;
 use crate::error::CliError;
 use crate::output;
+use crate::subprocess::version_of;
 
 /// The transcript of a debugging session, and a question of a later session.
 pub(crate) const TRANSCRIPT: &str =
     include_str!("../../../tests/fixtures/transcripts/synthetic/flywheel.jsonl");
 pub(crate) const QUESTION: &str = "Why did a customer receive their bill twice?";
+
+const GIT_DEADLINE: Duration = Duration::from_secs(5);
 
 #[derive(clap::Args)]
 #[command(
@@ -25,6 +29,12 @@ pub(crate) struct DemoArgs {
 
 impl DemoArgs {
     pub(crate) fn run(self, _: &Context) -> Result<(), CliError> {
+        // The capture would wait for it.
+        if version_of(Path::new("git"), GIT_DEADLINE).is_none() {
+            return Err(
+                CliError::new("git was not found").hint("install it, and make sure that it is on the PATH")
+            );
+        }
         let temporary = tempfile::Builder::new().prefix("nugget-demo-").tempdir().map_err(|error| {
             CliError::new(format!("failed to create a folder in {}: {error}", std::env::temp_dir().display()))
                 .hint("give a folder that can be written: nugget demo --keep DIR")
@@ -116,6 +126,8 @@ impl Demo {
             .env("XDG_CONFIG_HOME", self.folder.join("config"))
             .env("XDG_STATE_HOME", self.folder.join("state"))
             .env("XDG_DATA_HOME", self.folder.join("data"))
+            .env("XDG_CACHE_HOME", self.folder.join("cache"))
+            .env("CLAUDE_CONFIG_DIR", self.folder.join("client"))
             .env("NUGGET_DRAINER_LINGER_SECONDS", "0")
             .env("NUGGET_SWEEP_ENABLED", "off")
             // With a key a model would read the session, but the demo promises that nothing is sent.

@@ -2,6 +2,7 @@
 
 use ::archive::{Archive, Project, SHARED_SCOPE};
 use actors::learning::{Settings, last_report};
+use brain::config::Origin;
 use brain::{Brain, Config, StatePaths};
 use jiff::Timestamp;
 use knowledge::text::one_line;
@@ -145,13 +146,25 @@ impl LearnArgs {
         config
             .write_setting("learn.enabled", Some("off"))
             .map_err(|error| CliError::from_settings(&[error]))?;
+        let overriding = match config.get("learn.enabled").1 {
+            Origin::Variable(variable) => Some(variable),
+            _ => None,
+        };
         if self.json {
-            return output::print_json(&json!({ "enabled": false, "before": before }));
+            let is_on = overriding.is_some() && before == "on";
+            return output::print_json(
+                &json!({ "enabled": is_on, "before": before, "overridden_by": overriding }),
+            );
         }
-        output::print(&format!(
-            "learn.enabled = off  (in {}): nothing is recorded, and answers have their order without it\n",
-            output::short_path(config.file())
-        ))
+        let file = output::short_path(config.file());
+        match overriding {
+            Some(variable) => output::print(&format!(
+                "learn.enabled = off  (in {file}), which has no effect while {variable} is set\n"
+            )),
+            None => output::print(&format!(
+                "learn.enabled = off  (in {file}): nothing is recorded, and answers have their order without it\n"
+            )),
+        }
     }
 }
 

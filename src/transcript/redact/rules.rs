@@ -12,6 +12,7 @@ use serde::Deserialize;
 
 use super::conditions::{Condition, Match, condition, is_name_byte};
 use super::entropy::{entropy, is_mixed, is_placeholder};
+use super::private_key;
 
 /// How far before a keyword a match may begin, and how far after it it may end, in bytes. A secret that
 /// continues beyond that is still removed completely.
@@ -60,6 +61,8 @@ pub(super) struct Rules {
     allowed: Allowlist,
     /// The index of the rule that names secrets in base64 or hexadecimal digits.
     pub(super) encoded: usize,
+    /// The index of the rule that names private keys.
+    private_key: usize,
 }
 
 pub(super) static RULES: LazyLock<Rules> = LazyLock::new(Rules::load);
@@ -95,6 +98,8 @@ impl Rules {
         for (rule, window) in windows {
             self.search(usize::from(rule), text, window, &mut found);
         }
+        let keys = private_key::find(text).into_iter();
+        found.extend(keys.map(|range| Finding { range, rule: self.private_key }));
         found
     }
 
@@ -203,6 +208,9 @@ impl Rules {
             add(data, Test::Condition(is_secret));
         }
         for mut data in gitleaks.rules {
+            if data.id == REPLACED {
+                continue;
+            }
             data.context = data.regex.contains(ASSIGNED);
             data.regex = relaxed(&data.regex);
             let allowed = std::mem::take(&mut data.allowlists);
@@ -219,7 +227,8 @@ impl Rules {
             .kind(Some(AhoCorasickKind::DFA))
             .build(&keywords)
             .unwrap_or_else(|error| unreachable!("the rules' keywords: {error}"));
-        Self { rules, keywords, rules_of_keyword, allowed: gitleaks.allowlist, encoded }
+        let private_key = rules.iter().position(|rule| rule.kind == PRIVATE_KEY).unwrap_or(encoded);
+        Self { rules, keywords, rules_of_keyword, allowed: gitleaks.allowlist, encoded, private_key }
     }
 }
 
@@ -272,7 +281,11 @@ fn relaxed(pattern: &str) -> String {
 }
 
 /// Rules whose matches may have any length.
-const LONG: [&str; 3] = ["private key", "private-key", "kubernetes-secret-yaml"];
+const LONG: [&str; 2] = [PRIVATE_KEY, "kubernetes-secret-yaml"];
+
+const PRIVATE_KEY: &str = "private key";
+/// The rule of gitleaks for private keys, which takes all that stands between two mentions of their marks for one.
+const REPLACED: &str = "private-key";
 
 /// gitleaks rules that rely on a keyword alone; the second one only in certain files.
 const KEYWORD_ONLY: [&str; 2] = ["generic-api-key", "hashicorp-tf-password"];
@@ -367,7 +380,11 @@ mod tests {
         let rules = &*RULES;
         let gitleaks: Vec<&Rule> =
             rules.rules.iter().filter(|rule| matches!(rule.test, Test::Gitleaks { .. })).collect();
-        assert_eq!(gitleaks.len(), 221, "all rules of 8.30.1 except the one that has only a path");
+        assert_eq!(
+            gitleaks.len(),
+            220,
+            "of 8.30.1, without the one that has only a path and the one of private keys"
+        );
         let broken: Vec<&str> =
             rules.rules.iter().filter(|rule| rule.regex().is_none()).map(|rule| rule.kind.as_str()).collect();
         assert!(broken.is_empty(), "{broken:?}");
