@@ -359,7 +359,7 @@ impl Reader {
         let argument = clean_and_cut(&argument, 2 << 10);
         message.tool_words = one_line(&format!("{name}: {argument}"), TOOL_WORDS_CHARS_MAX);
         // A patch names files from the folder that it is applied in.
-        let folder = Path::new(&self.state.cwd).join(text(&arguments, "workdir").unwrap_or_default());
+        let folder = Path::new(&self.state.cwd).join(folder.unwrap_or_default());
         let place = |file: &String| without_dots(&folder.join(file)).to_string_lossy().into_owned();
         message.changed_files = files.iter().map(|file| clean_and_cut(&place(file), 1 << 10)).collect();
         message.tool_uses.push(ToolUse { id, name, input: clean_and_cut(&raw, INPUT_BYTES_MAX) });
