@@ -423,7 +423,7 @@ fn doctor_says_that_an_older_installation_lacks_the_guard() {
         for (event, tools) in [("PreToolUse", all), ("PostToolUse", "Bash"), ("PostToolUseFailure", all)] {
             let entry = hooks["hooks"].as_object_mut().unwrap().remove(event).unwrap();
             assert_eq!(entry[0]["matcher"], tools, "{how}");
-            assert!(entry[0]["hooks"][0]["command"].as_str().unwrap().ends_with(" guard"), "{how}: {entry}");
+            assert!(entry[0]["hooks"][0]["command"].as_str().unwrap().contains(" guard "), "{how}: {entry}");
         }
         fs::write(sandbox.path().join(file), hooks.to_string()).unwrap();
         // It has not recorded what it wrote into the plugin's files.
@@ -761,7 +761,7 @@ fn a_moved_program_is_called_at_its_new_path() {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let after = read_text(&sandbox, ".claude/settings.json");
     assert!(
-        after.contains("\"nugget session-start\"") && !after.contains(env!("CARGO_BIN_EXE_nugget")),
+        after.contains("\"nugget session-start || exit 1\"") && !after.contains(env!("CARGO_BIN_EXE_nugget")),
         "{after}"
     );
     sandbox.ok(["uninstall"]);
@@ -796,6 +796,39 @@ fn run_plugin_script(
     let output = child.wait_with_output().unwrap();
     let lossy = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     (output.status.success(), lossy(&output.stdout), lossy(&output.stderr))
+}
+
+#[test]
+fn no_hook_exits_with_2_whatever_is_in_its_programs_place() {
+    let sandbox = Sandbox::new();
+    // An older nugget, or another program of this name, refuses what it does not know.
+    let other = sandbox.path().join("other/nugget");
+    write_script(&other, "exit 2");
+    let removed = sandbox.path().join("removed");
+    fs::create_dir(&removed).unwrap();
+    let commands = |file: &Path| -> Vec<String> {
+        let file: Value = serde_json::from_slice(&fs::read(file).unwrap()).unwrap();
+        let events = file["hooks"].as_object().unwrap().values();
+        events.map(|groups| groups[0]["hooks"][0]["command"].as_str().unwrap().to_owned()).collect()
+    };
+    let exit_code = |command: &str, plugin: &Path| {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", command]).env("CLAUDE_PLUGIN_ROOT", plugin).env("NUGGET_BIN", &other);
+        shell.stdin(std::process::Stdio::null()).output().unwrap().status.code()
+    };
+    let plugin = Path::new(env!("CARGO_MANIFEST_DIR")).join("plugin");
+    let of_plugin = commands(&plugin.join("hooks/hooks.json"));
+    sandbox.ok(["install", "--as", "settings"]);
+    let of_settings = commands(&sandbox.path().join(".claude/settings.json"));
+    assert_eq!((of_plugin.len(), of_settings.len()), (7, 7));
+    for command in of_plugin {
+        assert_eq!(exit_code(&command, &removed), Some(1), "without its script: {command}");
+        assert_eq!(exit_code(&command, &plugin), Some(1), "{command}");
+    }
+    for command in of_settings {
+        let command = command.replace(env!("CARGO_BIN_EXE_nugget"), other.to_str().unwrap());
+        assert_eq!(exit_code(&command, &removed), Some(1), "{command}");
+    }
 }
 
 #[test]

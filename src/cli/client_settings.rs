@@ -110,7 +110,7 @@ impl ClientSettings {
         // The client keeps a marketplace's plugin up to date.
         self.marketplace_plugin().is_some()
             || files.chain(copy).any(|hooks| {
-                plugin::GUARD_EVENTS.iter().all(|event| hooks.contains(event)) && hooks.contains(" guard\"")
+                plugin::GUARD_EVENTS.iter().all(|event| hooks.contains(event)) && hooks.contains(" guard")
             })
     }
 

@@ -523,10 +523,12 @@ impl Program {
         let word = self.word();
         let plain = word.chars().all(|c| c.is_ascii_alphanumeric() || "/._-+".contains(c));
         let word = if plain { word } else { format!("'{}'", word.replace('\'', r"'\''")) };
+        // Exit code 2, which a missing script and an unknown command have too, would block the client's action.
+        let call = format!("{word} {command} || exit 1");
         match scope {
-            Scope::User => format!("{word} {command}"),
+            Scope::User => call,
             // Other developers of the project may not have nugget.
-            Scope::Project => format!("! command -v {word} >/dev/null || {word} {command}"),
+            Scope::Project => format!("! command -v {word} >/dev/null || {call}"),
         }
     }
 }
