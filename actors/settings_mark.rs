@@ -40,13 +40,18 @@ impl SettingsMark {
         Ok(Self(Some(Mark { file: file.to_owned(), state: state_of(file), asked })))
     }
 
+    /// Whether the file has changed since.
+    pub fn is_file_changed(&self) -> bool {
+        self.0.as_ref().is_some_and(|Mark { file, state, .. }| state_of(file) != *state)
+    }
+
     /// Whether the file has changed since, or a command has asked for a worker of its own environment.
     ///
     /// # Errors
     /// When the queue cannot be read.
     pub(crate) fn is_outdated(&self, queue: &dyn Ledger) -> Result<bool, queue::Error> {
-        let Some(Mark { file, state, asked }) = &self.0 else { return Ok(false) };
-        Ok(state_of(file) != *state || queue.last_report(RENEWAL_REPORT)? != *asked)
+        let Some(Mark { asked, .. }) = &self.0 else { return Ok(false) };
+        Ok(self.is_file_changed() || queue.last_report(RENEWAL_REPORT)? != *asked)
     }
 }
 
