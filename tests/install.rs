@@ -24,6 +24,11 @@ fn settings_files() -> Vec<PathBuf> {
     files
 }
 
+/// The client (2.1.332) ignores a file with comments or trailing commas.
+fn is_read_by_the_client(name: &str) -> bool {
+    !name.contains("comments") && !name.contains("commas")
+}
+
 /// Returns every file below a folder with its bytes and its mode.
 fn snapshot(folder: &Path) -> BTreeMap<PathBuf, (Vec<u8>, u32)> {
     let mut found = BTreeMap::new();
@@ -77,15 +82,22 @@ fn every_settings_file_is_restored_to_the_last_byte() {
         for how in ["plugin", "settings"] {
             let sandbox = home_with(Some(&bytes), Some(&bytes));
             let before = snapshot(sandbox.path());
+            if !is_read_by_the_client(&name) {
+                let output = sandbox.run(["install", "--as", how]);
+                let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+                assert!(
+                    !output.status.success() && stderr.contains("s are not allowed (line "),
+                    "{name}: {stderr}"
+                );
+                assert_eq!(snapshot(sandbox.path()), before, "{name} {how}");
+                continue;
+            }
             let printed = sandbox.json(["install", "--as", how, "--json"]);
             assert_eq!(printed["changed"], true, "{name}: {printed}");
             let after = read_text(&sandbox, ".claude/settings.json");
             assert_eq!(after.matches("get_relevant_context").count(), 1, "{name} {how}: {after}");
-            let is_plain = !name.contains("comments") && !name.contains("commas");
-            if is_plain {
-                serde_json::from_str::<Value>(after.trim_start_matches('\u{feff}'))
-                    .unwrap_or_else(|error| panic!("{name} {how}: {error}: {after}"));
-            }
+            serde_json::from_str::<Value>(after.trim_start_matches('\u{feff}'))
+                .unwrap_or_else(|error| panic!("{name} {how}: {error}: {after}"));
             let installed = snapshot(sandbox.path());
             let repeated = sandbox.json(["install", "--as", how, "--json"]);
             assert_eq!(repeated["changed"], false, "{name}: {repeated}");
@@ -104,7 +116,7 @@ fn uninstall_keeps_what_the_user_wrote_in_between() {
         let original = fs::read_to_string(&file).unwrap();
         let has_members =
             original.trim_start_matches('\u{feff}').trim().starts_with('{') && original.contains(':');
-        if !has_members {
+        if !has_members || !is_read_by_the_client(&name) {
             continue;
         }
         // The user adds a key at the beginning and changes a value where there is one.
@@ -123,6 +135,28 @@ fn uninstall_keeps_what_the_user_wrote_in_between() {
                 assert_eq!(read_text(&sandbox, path), edit(&original), "{name} {how} {path}");
             }
         }
+    }
+}
+
+#[test]
+fn uninstall_works_in_a_file_that_the_client_ignores_and_doctor_names_it() {
+    for how in ["plugin", "settings"] {
+        let sandbox = home_with(Some(b"{\n  \"model\": \"opus\"\n}\n"), None);
+        sandbox.ok(["install", "--as", how]);
+        let path = sandbox.path().join(".claude/settings.json");
+        let with_comment = |text: &str| text.replacen("\"opus\"", "\"opus\" // mine\n ", 1);
+        let commented = with_comment(&read_text(&sandbox, ".claude/settings.json"));
+        fs::write(&path, &commented).unwrap();
+        let mcp_or_hooks = usize::from(how == "plugin");
+        let checked = &client_checks(&sandbox)[mcp_or_hooks];
+        assert!(checked.starts_with("failure") && checked.contains("comments are not allowed"), "{checked}");
+        let output = sandbox.run(["install", "--as", how]);
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success() && stderr.contains("not allowed (line 2, "), "{stderr}");
+        assert_eq!(read_text(&sandbox, ".claude/settings.json"), commented);
+        sandbox.ok(["uninstall"]);
+        let left = read_text(&sandbox, ".claude/settings.json");
+        assert_eq!(left, with_comment("{\n  \"model\": \"opus\"\n}\n"), "{how}");
     }
 }
 

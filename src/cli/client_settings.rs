@@ -154,7 +154,7 @@ fn plugin_state(files: &[(PathBuf, Value)], name: &str) -> Option<bool> {
     files.iter().rev().find_map(|(_, settings)| settings["enabledPlugins"][name].as_bool())
 }
 
-/// A JSON file of the client's, in which comments are allowed; `Null` if there is no such file.
+/// A JSON file of the client's, which ignores one with comments; `Null` if there is no such file.
 pub(crate) fn read_settings(path: &Path) -> Result<Value, String> {
     match std::fs::metadata(path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Value::Null),

@@ -529,9 +529,10 @@ fn check_client(config: &Config, embed: &embed::Settings, tools: &[&str]) -> [Ch
         )
         .fix(format!("rm {}, then start a new session", cache.display()))
     } else if is_plugin && !client.allows(plugin::TOOL) {
-        let message =
-            "by the plugin, whose tool has no permission: sessions ask each time, and `claude -p` never may";
-        Check::warning("mcp", message).fix("nugget install")
+        missing(
+            "mcp",
+            "by the plugin, whose tool has no permission: sessions ask each time, and `claude -p` never may",
+        )
     } else if !tools.contains(&mcp::TOOL) {
         let message = format!("`mcp.tools` leaves out {}: sessions find nothing again", mcp::TOOL);
         let all = [&[mcp::TOOL], tools].concat().join(",");
