@@ -351,10 +351,32 @@ fn a_projects_files_work_without_nugget_installed() {
 }
 
 #[test]
+fn the_users_own_settings_are_no_projects() {
+    let sandbox = home_with(Some(b"{}"), None);
+    // A repository of dotfiles.
+    fs::create_dir(sandbox.path().join(".git")).unwrap();
+    let folder = sandbox.path().join("work/shop");
+    fs::create_dir_all(&folder).unwrap();
+    let before = snapshot(sandbox.path());
+    for command in ["install", "uninstall"] {
+        let mut run = sandbox.command();
+        let output = run.args([command, "--scope", "project"]).current_dir(&folder).output().unwrap();
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{stderr}");
+        assert!(stderr.contains("~/.claude/settings.json is not of one project, but your own"), "{stderr}");
+    }
+    assert_eq!(snapshot(sandbox.path()), before);
+}
+
+#[test]
 fn the_plugin_is_used_where_the_client_supports_it() {
-    for (version, how) in
-        [("2.1.329", "plugin"), ("2.1.197", "plugin"), ("2.1.196", "settings"), ("nonsense", "settings")]
-    {
+    for (version, how) in [
+        ("2.1.329", "plugin"),
+        ("2.1.340-beta.1", "plugin"),
+        ("2.1.197", "plugin"),
+        ("2.1.196", "settings"),
+        ("nonsense", "settings"),
+    ] {
         let sandbox = Sandbox::new();
         let client = install_client(&sandbox, version);
         let output = sandbox
@@ -365,6 +387,8 @@ fn the_plugin_is_used_where_the_client_supports_it() {
             .unwrap();
         let printed: Value = serde_json::from_slice(&output.stdout).unwrap();
         assert_eq!(printed["how"], how, "{version}");
+        let unknown = sandbox.json(["install", "--json"]);
+        assert_eq!((&unknown["how"], &unknown["changed"]), (&how.into(), &false.into()), "{version}");
     }
     let sandbox = Sandbox::new();
     assert_eq!(sandbox.json(["install", "--json"])["how"], "settings", "without a client");
