@@ -447,6 +447,10 @@ fn install_from_marketplace(sandbox: &Sandbox) {
     let entry = serde_json::json!([{"scope": "user", "version": "0.1.0"}]);
     let installed = serde_json::json!({"version": 2, "plugins": {"nugget@nugget": entry}});
     fs::write(folder.join("plugins/installed_plugins.json"), installed.to_string()).unwrap();
+    // A usual place for the program, which the plugin looks in.
+    let program = sandbox.path().join(".local/bin/nugget");
+    fs::create_dir_all(program.parent().unwrap()).unwrap();
+    symlink(env!("CARGO_BIN_EXE_nugget"), program).unwrap();
     enable_plugin(sandbox);
 }
 
@@ -467,6 +471,57 @@ fn client_checks(sandbox: &Sandbox) -> [String; 2] {
         let line = text.lines().find(|line| line.split_whitespace().nth(1) == Some(name));
         line.unwrap_or_else(|| panic!("{text}")).split_whitespace().collect::<Vec<_>>().join(" ")
     })
+}
+
+#[test]
+fn doctor_says_that_the_program_is_gone_that_the_client_calls() {
+    for how in ["settings", "plugin"] {
+        let sandbox = Sandbox::new();
+        let [old, new] = ["it's old/nugget", "new/nugget"].map(|path| sandbox.path().join(path));
+        for path in [&old, &new] {
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+        }
+        fs::hard_link(env!("CARGO_BIN_EXE_nugget"), &old)
+            .or_else(|_| fs::copy(env!("CARGO_BIN_EXE_nugget"), &old).map(drop))
+            .unwrap();
+        let install = |program: &Path| {
+            let mut command = sandbox.command_of(program.to_str().unwrap());
+            let output = command.args(["install", "--as", how]).output().unwrap();
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        };
+        install(&old);
+        assert!(client_checks(&sandbox).iter().all(|line| line.starts_with("ok ")), "{how}");
+        let doctor = String::from_utf8(sandbox.run(["doctor", "--offline"]).stdout).unwrap();
+        assert!(!doctor.contains("no nugget on the PATH"), "{how}: none is needed: {doctor}");
+        fs::rename(&old, &new).unwrap();
+        for line in client_checks(&sandbox) {
+            assert!(
+                line.starts_with("warning ") && line.contains("nugget, which is not there"),
+                "{how}: {line}"
+            );
+            assert!(line.ends_with("fix: nugget install"), "{how}: {line}");
+        }
+        install(&new);
+        assert!(client_checks(&sandbox).iter().all(|line| line.starts_with("ok ")), "{how}");
+    }
+}
+
+#[test]
+fn a_server_that_was_added_beside_the_plugin_is_named() {
+    let state =
+        r#"{"mcpServers": {"nugget": {"type": "stdio", "command": "nugget", "args": ["serve"], "env": {}}}}"#;
+    let sandbox = home_with(None, Some(state.as_bytes()));
+    let output = sandbox.run(["install", "--as", "plugin"]);
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(stderr.contains("`claude mcp remove nugget` removes yours"), "{stderr}");
+    let [_, mcp] = client_checks(&sandbox);
+    assert!(mcp.starts_with("warning mcp twice in every session: by the plugin, and as a server"), "{mcp}");
+    fs::remove_file(sandbox.path().join(".claude.json")).unwrap();
+    assert!(client_checks(&sandbox)[1].starts_with("ok mcp"));
+    // What an earlier installation added is no one's own.
+    sandbox.ok(["install", "--as", "settings"]);
+    let output = sandbox.run(["install", "--as", "plugin"]);
+    assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
 }
 
 #[test]

@@ -199,6 +199,16 @@ fn find_conflicts(
             notes.push(format!("{shown} denies {rule}: sessions cannot use the tool"));
         }
     }
+    // Those of an earlier installation are removed.
+    let is_removed =
+        plan.changes.iter().any(|change| change.path != client_files.settings && change.is_needed());
+    if method != Method::Settings && client_settings.has_server() && !is_removed {
+        notes.push(
+            "the server is there twice in every session, by the plugin and as you have added it: `claude mcp remove \
+             nugget` removes yours"
+                .to_owned(),
+        );
+    }
     let hooks = settings["hooks"]["SessionEnd"].to_string();
     if method != Method::Settings && calls_nugget(&hooks.replace('"', " ")) {
         notes.push(format!("{shown} has your own hook for nugget, and so has the plugin"));
