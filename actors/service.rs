@@ -401,9 +401,9 @@ impl Service {
     }
 
     /// Lets every actor finish its job, then ends the tree.
-    pub async fn shutdown(self) {
+    pub async fn shutdown(mut self) {
         if self.begin_shutdown() {
-            let _ = self.ended.await;
+            let _ = (&mut self.ended).await;
         }
     }
 
@@ -419,6 +419,13 @@ impl Service {
     fn begin_shutdown(&self) -> bool {
         self.stop_archiving.store(true, Ordering::SeqCst);
         self.supervisor.cast(supervisor::Message::Shutdown).is_ok()
+    }
+}
+
+/// The actors that nobody has shut down end by themselves.
+impl Drop for Service {
+    fn drop(&mut self) {
+        self.begin_shutdown();
     }
 }
 

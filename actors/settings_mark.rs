@@ -44,13 +44,18 @@ impl SettingsMark {
         Ok(Self(Some(Mark { file: file.to_owned(), states: states_of(file), asked })))
     }
 
+    /// Whether one of the files has changed since.
+    pub fn is_file_changed(&self) -> bool {
+        self.0.as_ref().is_some_and(|Mark { file, states, .. }| states_of(file) != *states)
+    }
+
     /// Whether one of the files has changed since, or a command has asked for a worker of its own environment.
     ///
     /// # Errors
     /// When the queue cannot be read.
     pub(crate) fn is_outdated(&self, queue: &dyn Ledger) -> Result<bool, queue::Error> {
-        let Some(Mark { file, states, asked }) = &self.0 else { return Ok(false) };
-        Ok(states_of(file) != *states || queue.last_report(RENEWAL_REPORT)? != *asked)
+        let Some(Mark { asked, .. }) = &self.0 else { return Ok(false) };
+        Ok(self.is_file_changed() || queue.last_report(RENEWAL_REPORT)? != *asked)
     }
 }
 

@@ -24,6 +24,11 @@ fn settings_files() -> Vec<PathBuf> {
     files
 }
 
+/// The client (2.1.332) ignores a file with comments or trailing commas.
+fn is_read_by_the_client(name: &str) -> bool {
+    !name.contains("comments") && !name.contains("commas")
+}
+
 /// Returns every file below a folder with its bytes and its mode.
 fn snapshot(folder: &Path) -> BTreeMap<PathBuf, (Vec<u8>, u32)> {
     let mut found = BTreeMap::new();
@@ -77,15 +82,22 @@ fn every_settings_file_is_restored_to_the_last_byte() {
         for how in ["plugin", "settings"] {
             let sandbox = home_with(Some(&bytes), Some(&bytes));
             let before = snapshot(sandbox.path());
+            if !is_read_by_the_client(&name) {
+                let output = sandbox.run(["install", "--as", how]);
+                let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+                assert!(
+                    !output.status.success() && stderr.contains("s are not allowed (line "),
+                    "{name}: {stderr}"
+                );
+                assert_eq!(snapshot(sandbox.path()), before, "{name} {how}");
+                continue;
+            }
             let printed = sandbox.json(["install", "--as", how, "--json"]);
             assert_eq!(printed["changed"], true, "{name}: {printed}");
             let after = read_text(&sandbox, ".claude/settings.json");
             assert_eq!(after.matches("get_relevant_context").count(), 1, "{name} {how}: {after}");
-            let is_plain = !name.contains("comments") && !name.contains("commas");
-            if is_plain {
-                serde_json::from_str::<Value>(after.trim_start_matches('\u{feff}'))
-                    .unwrap_or_else(|error| panic!("{name} {how}: {error}: {after}"));
-            }
+            serde_json::from_str::<Value>(after.trim_start_matches('\u{feff}'))
+                .unwrap_or_else(|error| panic!("{name} {how}: {error}: {after}"));
             let installed = snapshot(sandbox.path());
             let repeated = sandbox.json(["install", "--as", how, "--json"]);
             assert_eq!(repeated["changed"], false, "{name}: {repeated}");
@@ -104,7 +116,7 @@ fn uninstall_keeps_what_the_user_wrote_in_between() {
         let original = fs::read_to_string(&file).unwrap();
         let has_members =
             original.trim_start_matches('\u{feff}').trim().starts_with('{') && original.contains(':');
-        if !has_members {
+        if !has_members || !is_read_by_the_client(&name) {
             continue;
         }
         // The user adds a key at the beginning and changes a value where there is one.
@@ -123,6 +135,28 @@ fn uninstall_keeps_what_the_user_wrote_in_between() {
                 assert_eq!(read_text(&sandbox, path), edit(&original), "{name} {how} {path}");
             }
         }
+    }
+}
+
+#[test]
+fn uninstall_works_in_a_file_that_the_client_ignores_and_doctor_names_it() {
+    for how in ["plugin", "settings"] {
+        let sandbox = home_with(Some(b"{\n  \"model\": \"opus\"\n}\n"), None);
+        sandbox.ok(["install", "--as", how]);
+        let path = sandbox.path().join(".claude/settings.json");
+        let with_comment = |text: &str| text.replacen("\"opus\"", "\"opus\" // mine\n ", 1);
+        let commented = with_comment(&read_text(&sandbox, ".claude/settings.json"));
+        fs::write(&path, &commented).unwrap();
+        let mcp_or_hooks = usize::from(how == "plugin");
+        let checked = &client_checks(&sandbox)[mcp_or_hooks];
+        assert!(checked.starts_with("failure") && checked.contains("comments are not allowed"), "{checked}");
+        let output = sandbox.run(["install", "--as", how]);
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success() && stderr.contains("not allowed (line 2, "), "{stderr}");
+        assert_eq!(read_text(&sandbox, ".claude/settings.json"), commented);
+        sandbox.ok(["uninstall"]);
+        let left = read_text(&sandbox, ".claude/settings.json");
+        assert_eq!(left, with_comment("{\n  \"model\": \"opus\"\n}\n"), "{how}");
     }
 }
 
@@ -317,10 +351,32 @@ fn a_projects_files_work_without_nugget_installed() {
 }
 
 #[test]
+fn the_users_own_settings_are_no_projects() {
+    let sandbox = home_with(Some(b"{}"), None);
+    // A repository of dotfiles.
+    fs::create_dir(sandbox.path().join(".git")).unwrap();
+    let folder = sandbox.path().join("work/shop");
+    fs::create_dir_all(&folder).unwrap();
+    let before = snapshot(sandbox.path());
+    for command in ["install", "uninstall"] {
+        let mut run = sandbox.command();
+        let output = run.args([command, "--scope", "project"]).current_dir(&folder).output().unwrap();
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{stderr}");
+        assert!(stderr.contains("~/.claude/settings.json is not of one project, but your own"), "{stderr}");
+    }
+    assert_eq!(snapshot(sandbox.path()), before);
+}
+
+#[test]
 fn the_plugin_is_used_where_the_client_supports_it() {
-    for (version, how) in
-        [("2.1.329", "plugin"), ("2.1.197", "plugin"), ("2.1.196", "settings"), ("nonsense", "settings")]
-    {
+    for (version, how) in [
+        ("2.1.329", "plugin"),
+        ("2.1.340-beta.1", "plugin"),
+        ("2.1.197", "plugin"),
+        ("2.1.196", "settings"),
+        ("nonsense", "settings"),
+    ] {
         let sandbox = Sandbox::new();
         let client = install_client(&sandbox, version);
         let output = sandbox
@@ -331,6 +387,8 @@ fn the_plugin_is_used_where_the_client_supports_it() {
             .unwrap();
         let printed: Value = serde_json::from_slice(&output.stdout).unwrap();
         assert_eq!(printed["how"], how, "{version}");
+        let unknown = sandbox.json(["install", "--json"]);
+        assert_eq!((&unknown["how"], &unknown["changed"]), (&how.into(), &false.into()), "{version}");
     }
     let sandbox = Sandbox::new();
     assert_eq!(sandbox.json(["install", "--json"])["how"], "settings", "without a client");
@@ -389,6 +447,10 @@ fn install_from_marketplace(sandbox: &Sandbox) {
     let entry = serde_json::json!([{"scope": "user", "version": "0.1.0"}]);
     let installed = serde_json::json!({"version": 2, "plugins": {"nugget@nugget": entry}});
     fs::write(folder.join("plugins/installed_plugins.json"), installed.to_string()).unwrap();
+    // A usual place for the program, which the plugin looks in.
+    let program = sandbox.path().join(".local/bin/nugget");
+    fs::create_dir_all(program.parent().unwrap()).unwrap();
+    symlink(env!("CARGO_BIN_EXE_nugget"), program).unwrap();
     enable_plugin(sandbox);
 }
 
@@ -412,6 +474,57 @@ fn client_checks(sandbox: &Sandbox) -> [String; 2] {
 }
 
 #[test]
+fn doctor_says_that_the_program_is_gone_that_the_client_calls() {
+    for how in ["settings", "plugin"] {
+        let sandbox = Sandbox::new();
+        let [old, new] = ["it's old/nugget", "new/nugget"].map(|path| sandbox.path().join(path));
+        for path in [&old, &new] {
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+        }
+        fs::hard_link(env!("CARGO_BIN_EXE_nugget"), &old)
+            .or_else(|_| fs::copy(env!("CARGO_BIN_EXE_nugget"), &old).map(drop))
+            .unwrap();
+        let install = |program: &Path| {
+            let mut command = sandbox.command_of(program.to_str().unwrap());
+            let output = command.args(["install", "--as", how]).output().unwrap();
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        };
+        install(&old);
+        assert!(client_checks(&sandbox).iter().all(|line| line.starts_with("ok ")), "{how}");
+        let doctor = String::from_utf8(sandbox.run(["doctor", "--offline"]).stdout).unwrap();
+        assert!(!doctor.contains("no nugget on the PATH"), "{how}: none is needed: {doctor}");
+        fs::rename(&old, &new).unwrap();
+        for line in client_checks(&sandbox) {
+            assert!(
+                line.starts_with("warning ") && line.contains("nugget, which is not there"),
+                "{how}: {line}"
+            );
+            assert!(line.ends_with("fix: nugget install"), "{how}: {line}");
+        }
+        install(&new);
+        assert!(client_checks(&sandbox).iter().all(|line| line.starts_with("ok ")), "{how}");
+    }
+}
+
+#[test]
+fn a_server_that_was_added_beside_the_plugin_is_named() {
+    let state =
+        r#"{"mcpServers": {"nugget": {"type": "stdio", "command": "nugget", "args": ["serve"], "env": {}}}}"#;
+    let sandbox = home_with(None, Some(state.as_bytes()));
+    let output = sandbox.run(["install", "--as", "plugin"]);
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(stderr.contains("`claude mcp remove nugget` removes yours"), "{stderr}");
+    let [_, mcp] = client_checks(&sandbox);
+    assert!(mcp.starts_with("warning mcp twice in every session: by the plugin, and as a server"), "{mcp}");
+    fs::remove_file(sandbox.path().join(".claude.json")).unwrap();
+    assert!(client_checks(&sandbox)[1].starts_with("ok mcp"));
+    // What an earlier installation added is no one's own.
+    sandbox.ok(["install", "--as", "settings"]);
+    let output = sandbox.run(["install", "--as", "plugin"]);
+    assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+}
+
+#[test]
 fn doctor_says_that_an_older_installation_lacks_the_guard() {
     for (how, file) in
         [("plugin", ".claude/skills/nugget/hooks/hooks.json"), ("settings", ".claude/settings.json")]
@@ -423,7 +536,7 @@ fn doctor_says_that_an_older_installation_lacks_the_guard() {
         for (event, tools) in [("PreToolUse", all), ("PostToolUse", "Bash"), ("PostToolUseFailure", all)] {
             let entry = hooks["hooks"].as_object_mut().unwrap().remove(event).unwrap();
             assert_eq!(entry[0]["matcher"], tools, "{how}");
-            assert!(entry[0]["hooks"][0]["command"].as_str().unwrap().ends_with(" guard"), "{how}: {entry}");
+            assert!(entry[0]["hooks"][0]["command"].as_str().unwrap().contains(" guard "), "{how}: {entry}");
         }
         fs::write(sandbox.path().join(file), hooks.to_string()).unwrap();
         // It has not recorded what it wrote into the plugin's files.
@@ -761,7 +874,7 @@ fn a_moved_program_is_called_at_its_new_path() {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let after = read_text(&sandbox, ".claude/settings.json");
     assert!(
-        after.contains("\"nugget session-start\"") && !after.contains(env!("CARGO_BIN_EXE_nugget")),
+        after.contains("\"nugget session-start || exit 1\"") && !after.contains(env!("CARGO_BIN_EXE_nugget")),
         "{after}"
     );
     sandbox.ok(["uninstall"]);
@@ -796,6 +909,39 @@ fn run_plugin_script(
     let output = child.wait_with_output().unwrap();
     let lossy = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     (output.status.success(), lossy(&output.stdout), lossy(&output.stderr))
+}
+
+#[test]
+fn no_hook_exits_with_2_whatever_is_in_its_programs_place() {
+    let sandbox = Sandbox::new();
+    // An older nugget, or another program of this name, refuses what it does not know.
+    let other = sandbox.path().join("other/nugget");
+    write_script(&other, "exit 2");
+    let removed = sandbox.path().join("removed");
+    fs::create_dir(&removed).unwrap();
+    let commands = |file: &Path| -> Vec<String> {
+        let file: Value = serde_json::from_slice(&fs::read(file).unwrap()).unwrap();
+        let events = file["hooks"].as_object().unwrap().values();
+        events.map(|groups| groups[0]["hooks"][0]["command"].as_str().unwrap().to_owned()).collect()
+    };
+    let exit_code = |command: &str, plugin: &Path| {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", command]).env("CLAUDE_PLUGIN_ROOT", plugin).env("NUGGET_BIN", &other);
+        shell.stdin(std::process::Stdio::null()).output().unwrap().status.code()
+    };
+    let plugin = Path::new(env!("CARGO_MANIFEST_DIR")).join("plugin");
+    let of_plugin = commands(&plugin.join("hooks/hooks.json"));
+    sandbox.ok(["install", "--as", "settings"]);
+    let of_settings = commands(&sandbox.path().join(".claude/settings.json"));
+    assert_eq!((of_plugin.len(), of_settings.len()), (7, 7));
+    for command in of_plugin {
+        assert_eq!(exit_code(&command, &removed), Some(1), "without its script: {command}");
+        assert_eq!(exit_code(&command, &plugin), Some(1), "{command}");
+    }
+    for command in of_settings {
+        let command = command.replace(env!("CARGO_BIN_EXE_nugget"), other.to_str().unwrap());
+        assert_eq!(exit_code(&command, &removed), Some(1), "{command}");
+    }
 }
 
 #[test]

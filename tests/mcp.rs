@@ -41,7 +41,7 @@ impl Client {
         Self::spawn(sandbox.command_of(program.to_str().unwrap()))
     }
 
-    fn spawn(mut command: std::process::Command) -> Self {
+    pub(crate) fn spawn(mut command: std::process::Command) -> Self {
         let mut server = command
             .arg("serve")
             .stdin(Stdio::piped())
@@ -280,6 +280,37 @@ fn a_model_ranks_a_calls_units_and_its_failure_is_tolerated() {
     assert_eq!(api.requests().len(), 3);
     let calls = sandbox.json(["spend", "--json"])["calls"].as_array().unwrap().clone();
     assert_eq!((calls.len(), &calls[0]["backend"]), (2, &json!("claude-api")));
+    assert!(client.close().success());
+}
+
+#[test]
+fn a_running_server_goes_by_the_settings_of_now() {
+    let sandbox = indexed_sandbox();
+    let api = MessagesApi::start(|_| Reply::Call(json!({ "scores": [] })));
+    let variables = [
+        ("ANTHROPIC_API_KEY", KEY),
+        ("NUGGET_MODEL_URL", &api.url),
+        ("NUGGET_RETRIEVE_RERANK_DEADLINE_MS", "20000"),
+    ];
+    let mut client = Client::start_with(&sandbox, &variables);
+    client.initialize();
+    let arguments = json!({"task_description": "a write to the database and the cache"});
+    client.call(1, arguments.clone(), None);
+    assert_eq!(api.requests().len(), 1);
+    sandbox.ok(["config", "set", "retrieve.rerank", "off"]);
+    let local = client.call(2, arguments.clone(), None);
+    assert!(text(&local).contains(" in 20 units"), "{local}");
+    assert_eq!(api.requests().len(), 1, "no question is sent any more");
+
+    let other = sandbox.path().join("other");
+    sandbox.ok(["init", "--path", other.to_str().unwrap()]);
+    sandbox.ok(["config", "set", "brain", other.to_str().unwrap()]);
+    let of_other = client.call(3, arguments.clone(), None);
+    assert!(text(&of_other).contains("it has no units yet"), "{of_other}");
+
+    std::fs::write(sandbox.path().join("config/nugget/config.toml"), "brain = [").unwrap();
+    let broken = client.call(4, arguments, None);
+    assert!(text(&broken).contains("nugget config"), "{broken}");
     assert!(client.close().success());
 }
 

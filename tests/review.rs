@@ -293,6 +293,12 @@ fn a_new_brain_in_a_deleted_ones_place_captures_its_sessions_again() {
     let sandbox = with_inbox();
     sandbox.ok(["review", "reject", "1"]);
     fs::remove_dir_all(sandbox.brain()).unwrap();
+    // It may be away only, so that another one is not made by default.
+    let refused = sandbox.run(["init"]);
+    let stderr = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert_eq!(refused.status.code(), Some(3), "{stderr}");
+    assert!(stderr.contains("mount its disk") && stderr.contains("`nugget init --path ~/brain`"), "{stderr}");
+    assert!(!sandbox.brain().exists());
     let created = sandbox.ok(["init", "--path", sandbox.brain().to_str().unwrap()]);
     assert!(created.contains("forgot 1 capture of a brain that was here before"), "{created}");
     let again = sandbox.capture(&fixture(TRANSCRIPT));

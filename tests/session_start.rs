@@ -238,6 +238,19 @@ fn the_context_respects_its_budget_and_its_switch() {
 }
 
 #[test]
+fn a_brain_that_is_away_is_not_called_one_to_make() {
+    let fixture = Fixture::fresh();
+    fs::rename(fixture.sandbox.brain(), fixture.sandbox.path().join("unmounted")).unwrap();
+    let printed = fixture.start_session("startup", &[]);
+    let message = printed["systemMessage"].as_str().unwrap();
+    assert!(
+        message.starts_with("nugget's brain is not at ~/brain, so this session is not captured"),
+        "{message}"
+    );
+    assert!(message.contains("mounted") && !message.contains("nugget init"), "{message}");
+}
+
+#[test]
 fn broken_state_never_fails_a_session() {
     let fixture = Fixture::new();
     fixture.capture();

@@ -8,6 +8,7 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
 
+use crate::mcp::Client;
 use crate::support::{ChildGuard, Sandbox, fixture, wait_until};
 
 /// A machine whose client has a folder of its own, and where a transcript counts as idle at once.
@@ -370,6 +371,30 @@ fn what_is_captured_after_a_change_of_the_settings_goes_by_them() {
     for excluded in ["/home/dev/red", "/home/dev/grey"] {
         assert!(!archived.to_string().contains(excluded), "{archived}");
     }
+}
+
+#[test]
+fn a_running_server_no_longer_sweeps_once_that_is_off() {
+    let machine = Machine::new();
+    let mut command = machine.command();
+    command.env("NUGGET_MCP_TOOLS", "create_note");
+    let mut server = Client::spawn(command);
+    server.initialize();
+    wait_until("the server has swept", || !machine.status()["sweep"].is_null());
+    assert!(machine.run(&["config", "set", "sweep.enabled", "off"]).status.success());
+    machine.transcript("killed", &session("flywheel"));
+    let aged = "UPDATE reports SET at_ms = 0 WHERE name = 'sweep'";
+    let queue = rusqlite::Connection::open(machine.sandbox.state().join("queue.db")).unwrap();
+    queue.busy_timeout(Duration::from_secs(60)).unwrap();
+    assert_eq!(queue.execute(aged, []).unwrap(), 1);
+    // A server that has noted something looks after the queue: it would sweep, and then starts a worker.
+    let note = json!({ "title": "Roadmap", "content": "Written by an agent." });
+    let params = json!({ "name": "create_note", "arguments": note });
+    server.ask(&json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params }));
+    wait_until("a worker has delivered the note", || machine.status()["captures"][0]["state"] == "done");
+    let captures = machine.status()["captures"].clone();
+    assert_eq!(captures.as_array().unwrap().len(), 1, "{captures}");
+    assert!(server.close().success());
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use crate::integration::{is_ours, servers_file};
+use crate::integration::{find_on_path, is_ours, is_program, servers_file};
 use crate::{json_edit, plugin};
 
 /// The client's settings files are small; a larger file is not read.
@@ -110,7 +110,7 @@ impl ClientSettings {
         // The client keeps a marketplace's plugin up to date.
         self.marketplace_plugin().is_some()
             || files.chain(copy).any(|hooks| {
-                plugin::GUARD_EVENTS.iter().all(|event| hooks.contains(event)) && hooks.contains(" guard\"")
+                plugin::GUARD_EVENTS.iter().all(|event| hooks.contains(event)) && hooks.contains(" guard")
             })
     }
 
@@ -121,13 +121,56 @@ impl ClientSettings {
 
     /// Whether the client knows nugget's server other than from the plugin.
     pub(crate) fn has_server(&self) -> bool {
+        self.servers().next().is_some()
+    }
+
+    /// The commands of nugget's servers other than the plugin's.
+    fn servers(&self) -> impl Iterator<Item = &str> {
         let project = self.project.to_string_lossy();
-        let servers = [
+        let files = [
             &self.user_servers["mcpServers"],
             &self.user_servers["projects"][project.as_ref()]["mcpServers"],
             &self.project_servers["mcpServers"],
         ];
-        servers.into_iter().any(has_server)
+        let servers = files.into_iter().filter_map(Value::as_object).flat_map(|servers| servers.values());
+        servers.filter(|server| is_nuggets(server)).filter_map(|server| server["command"].as_str())
+    }
+
+    /// The programs that the client calls as nugget, as they are named there, each with whether it is there. What is no
+    /// plain name or path is left out.
+    pub(crate) fn programs(&self) -> Vec<(String, bool)> {
+        let copy = self.copy();
+        if let Some(id) = self.marketplace_plugin().or(copy.is_some().then_some(plugin::ID)) {
+            return vec![("nugget".to_owned(), self.plugin_finds_program(id, copy.as_deref()))];
+        }
+        let groups = self.files.iter().filter_map(|(_, settings)| settings["hooks"]["SessionEnd"].as_array());
+        let hooks = groups.flatten().filter_map(|group| group["hooks"].as_array()).flatten();
+        let commands = hooks.filter_map(|hook| hook["command"].as_str()?.split_once(" capture-session"));
+        // As `nugget install` writes them.
+        let called = commands.map(|(before, _)| before.rsplit("|| ").next().unwrap_or_default());
+        let named =
+            called.chain(self.servers()).map(|word| word.trim_matches(['\'', '"']).replace(r"'\''", "'"));
+        named
+            .filter_map(|word| match Path::new(&word).is_absolute() {
+                true => Some((is_program(Path::new(&word)), word)),
+                false => (word == "nugget").then(|| (find_on_path(&word).is_some(), word)),
+            })
+            .map(|(is_there, word)| (word, is_there))
+            .collect()
+    }
+
+    /// Whether the plugin's script finds the program, by what it has of this environment.
+    fn plugin_finds_program(&self, id: &str, copy: Option<&Path>) -> bool {
+        let option =
+            |settings: &Value| settings["pluginConfigs"][id]["options"]["binary"].as_str().map(str::to_owned);
+        let installed = copy.and_then(|copy| std::fs::read_to_string(copy.join(plugin::PATH_FILE)).ok());
+        let options = self.files.iter().filter_map(|(_, settings)| option(settings));
+        let named = options.chain(installed).map(|path| PathBuf::from(path.trim_end_matches('\n')));
+        let usual = brain::paths::home()
+            .into_iter()
+            .flat_map(|home| [".cargo/bin", ".local/bin"].map(|bin| home.join(bin).join("nugget")));
+        let mut all = named.chain(usual).chain(std::env::var_os("NUGGET_BIN").map(PathBuf::from));
+        find_on_path("nugget").is_some() || all.any(|path| path.is_absolute() && is_program(&path))
     }
 
     /// Whether sessions may use a tool without asking each time.
@@ -154,7 +197,7 @@ fn plugin_state(files: &[(PathBuf, Value)], name: &str) -> Option<bool> {
     files.iter().rev().find_map(|(_, settings)| settings["enabledPlugins"][name].as_bool())
 }
 
-/// A JSON file of the client's, in which comments are allowed; `Null` if there is no such file.
+/// A JSON file of the client's, which ignores one with comments; `Null` if there is no such file.
 pub(crate) fn read_settings(path: &Path) -> Result<Value, String> {
     match std::fs::metadata(path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Value::Null),
@@ -167,14 +210,11 @@ pub(crate) fn read_settings(path: &Path) -> Result<Value, String> {
     json_edit::value(&text).map_err(|error| format!("is not valid JSON: {error}"))
 }
 
-fn has_server(servers: &Value) -> bool {
-    servers.as_object().is_some_and(|servers| {
-        servers.values().any(|server| {
-            let command = server["command"].as_str().unwrap_or_default();
-            let is_ours = Path::new(command).file_stem().is_some_and(|name| name == "nugget");
-            let args = server["args"].as_array().into_iter().flatten().filter_map(Value::as_str);
-            let args: Vec<&str> = args.collect();
-            (is_ours || args.iter().any(|word| word.ends_with("nugget"))) && args.contains(&"serve")
-        })
-    })
+/// Whether a server of the client's is nugget's.
+fn is_nuggets(server: &Value) -> bool {
+    let command = server["command"].as_str().unwrap_or_default();
+    let is_ours = Path::new(command).file_stem().is_some_and(|name| name == "nugget");
+    let args = server["args"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    let args: Vec<&str> = args.collect();
+    (is_ours || args.iter().any(|word| word.ends_with("nugget"))) && args.contains(&"serve")
 }

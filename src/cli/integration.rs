@@ -163,13 +163,26 @@ impl ClientFiles {
             Scope::Project => {
                 let has_git = |folder: &&Path| folder.join(".git").exists();
                 let root = project.ancestors().find(has_git).unwrap_or(project);
-                (root.join(".claude"), root.join(".mcp.json"))
+                let folder = root.join(".claude");
+                // A repository of dotfiles, or the home folder itself.
+                if transcript::client_folder().is_some_and(|users| is_same(&users, &folder)) {
+                    let settings = short_path(&folder.join("settings.json"));
+                    return Err(CliError::new(format!("{settings} is not of one project, but your own"))
+                        .code(USAGE)
+                        .hint("omit --scope, or use a folder with a repository of its own"));
+                }
+                (folder, root.join(".mcp.json"))
             }
         };
         let settings = folder.join("settings.json");
         let digest = digest(settings.as_os_str().as_encoded_bytes());
         let record = brain::paths::install_folder().join(&digest[..16]);
         Ok(Self { scope, folder, settings, servers, record })
+    }
+
+    /// Whether an earlier installation has used a plugin.
+    pub(crate) fn has_used_plugin(&self) -> Result<bool, CliError> {
+        Ok(self.read_record()?.is_some_and(|record| record.how != Method::Settings))
     }
 
     /// The folder in which the client looks for the plugin.
@@ -523,10 +536,12 @@ impl Program {
         let word = self.word();
         let plain = word.chars().all(|c| c.is_ascii_alphanumeric() || "/._-+".contains(c));
         let word = if plain { word } else { format!("'{}'", word.replace('\'', r"'\''")) };
+        // Exit code 2, which a missing script and an unknown command have too, would block the client's action.
+        let call = format!("{word} {command} || exit 1");
         match scope {
-            Scope::User => format!("{word} {command}"),
+            Scope::User => call,
             // Other developers of the project may not have nugget.
-            Scope::Project => format!("! command -v {word} >/dev/null || {word} {command}"),
+            Scope::Project => format!("! command -v {word} >/dev/null || {call}"),
         }
     }
 }
@@ -540,13 +555,20 @@ pub(crate) fn servers_file(folder: &Path) -> PathBuf {
 /// The first program of this name on PATH.
 pub(crate) fn find_on_path(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
-    let is_program = |path: &PathBuf| {
-        fs::metadata(path).is_ok_and(|meta| meta.is_file() && system::file::mode(&meta) & 0o111 != 0)
-    };
     std::env::split_paths(&path)
         .filter(|folder| folder.is_absolute())
         .map(|folder| folder.join(name))
-        .find(is_program)
+        .find(|path| is_program(path))
+}
+
+pub(crate) fn is_program(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|meta| meta.is_file() && system::file::mode(&meta) & 0o111 != 0)
+}
+
+/// Whether two paths lead to one folder, which need not exist.
+fn is_same(one: &Path, other: &Path) -> bool {
+    let real = |path: &Path| fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    real(one) == real(other)
 }
 
 /// Whether an event's hooks have another one that calls nugget.

@@ -96,7 +96,7 @@ mod tests {
         for hook in HOOKS {
             let entries = &file["hooks"][hook.event];
             let command = entries[0]["hooks"][0]["command"].as_str().unwrap();
-            assert!(command.ends_with(&format!("nugget.sh\" {}", hook.command)), "{}", hook.event);
+            assert!(command.ends_with(&format!("nugget.sh\" {} || exit 1", hook.command)), "{}", hook.event);
             assert_eq!(*entries, json!([hook.entry(command)]), "{}: the timeout is in seconds", hook.event);
         }
         let version = env!("CARGO_PKG_VERSION");

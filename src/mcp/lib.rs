@@ -24,7 +24,7 @@ mod stdio;
 use std::path::Path;
 use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, Weak};
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use ::notes::{Edit, NewNote, Notebook};
@@ -103,7 +103,7 @@ pub enum Error {
 }
 
 /// Finds the brain and its settings; an error says what is wrong and what to do, for the person. Called again with
-/// each call of the tool as long as it fails, and after the brain has disappeared.
+/// each call of the tool as long as it fails, and after the brain has disappeared or its settings have changed.
 type OpenBrain = Arc<dyn Fn() -> Result<(Setup, Settings), String> + Send + Sync>;
 
 /// Serves until stdin ends, stdout is closed, or the client sends a signal, which all mean the same: the client needs
@@ -120,14 +120,7 @@ pub async fn serve(
     tracing::info!(process = std::process::id(), "serving");
     let server = Nugget { tool_router: tool_router(tools), open: Arc::new(open), served: Arc::default() };
     // Opened before the first call, but the handshake does not wait for it.
-    let opening = {
-        let server = server.clone();
-        tokio::spawn(async move {
-            if let Err(error) = server.served_brain().await {
-                tracing::warn!(error, "no brain is served yet");
-            }
-        })
-    };
+    let tending = tokio::spawn(server.clone().tend_regularly());
     let connection = async {
         let stdio = Stdio::open();
         loop {
@@ -158,26 +151,14 @@ pub async fn serve(
         }
     };
     tracing::info!(process = std::process::id(), "stopped serving");
-    opening.abort();
+    tending.abort();
     // A task that runs on while the runtime ends reports what is missing as failures.
-    let _ = opening.await;
+    let _ = tending.await;
     if let Some(served) = server.served.lock().await.take() {
         served.background.end().await;
         served.service.shutdown_within(END_PATIENCE).await;
     }
     connected
-}
-
-async fn tend_regularly(ensure_worker: Arc<dyn Fn() + Send + Sync>, service: Weak<Service>) {
-    let mut ticks = tokio::time::interval(ENSURE_WORKER_EVERY);
-    loop {
-        ticks.tick().await;
-        let Some(service) = service.upgrade() else { return };
-        service.wake_archiving();
-        drop(service);
-        let ensure_worker = Arc::clone(&ensure_worker);
-        let _ = tokio::task::spawn_blocking(move || ensure_worker()).await;
-    }
 }
 
 /// What a client loads into every session: the server's instructions, and each of these tools as `tools/list` gives it
@@ -516,18 +497,30 @@ impl ServerHandler for Nugget {
 }
 
 impl Nugget {
-    /// The brain that is served, opened if it is not yet. The error says what to do.
+    /// Opens the brain, and from time to time does what nobody calls for.
+    async fn tend_regularly(self) {
+        if let Err(error) = self.served_brain().await {
+            tracing::warn!(error, "no brain is served yet");
+        }
+        loop {
+            tokio::time::sleep(ENSURE_WORKER_EVERY).await;
+            if let Ok(served) = self.served_brain().await {
+                served.tend().await;
+            }
+        }
+    }
+
+    /// The brain that is served, by the settings of now; opened if it is not yet. The error says what to do.
     async fn served_brain(&self) -> Result<ServedBrain, String> {
         let mut served = self.served.lock().await;
         if let Some(present) = &*served
             && present.setup.brain.is_present()
+            && !present.setup.settings.is_file_changed()
         {
             return Ok(present.clone());
         }
-        // The brain is gone or broken, and its service ends with it.
-        if let Some(service) = served.take().and_then(|gone| Arc::into_inner(gone.service)) {
-            tokio::spawn(service.shutdown());
-        }
+        // Its service ends with the last call that it answers.
+        *served = None;
         let open = Arc::clone(&self.open);
         let opened = tokio::task::spawn_blocking(move || open()).await;
         let (setup, settings) = opened.map_err(|_| "opening it has crashed".to_owned())??;
@@ -548,7 +541,6 @@ impl ServedBrain {
     async fn start(setup: &Setup, settings: Settings) -> Result<Self, actors::StartError> {
         let service = Arc::new(Service::start(setup, Roles::Read).await?);
         let background = Arc::new(Background::default());
-        background.spawn(tend_regularly(Arc::clone(&settings.ensure_worker), Arc::downgrade(&service)));
         let started = Self {
             setup: setup.clone(),
             service,
@@ -563,6 +555,8 @@ impl ServedBrain {
             notes: Arc::default(),
             background: Arc::clone(&background),
         };
+        let this = started.clone();
+        background.spawn(async move { this.tend().await });
         // The index is brought up to date before the first call.
         let this = started.clone();
         background.spawn(async move {
@@ -573,6 +567,13 @@ impl ServedBrain {
             }
         });
         Ok(started)
+    }
+
+    /// Wakes the archive, and looks after the queue.
+    async fn tend(&self) {
+        self.service.wake_archiving();
+        let ensure_worker = Arc::clone(&self.settings.ensure_worker);
+        let _ = tokio::task::spawn_blocking(move || ensure_worker()).await;
     }
 
     /// Asks what the files hold now. Also returns whether the index, and with it the answer, may be behind them.

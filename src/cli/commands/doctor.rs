@@ -490,6 +490,16 @@ fn check_client(config: &Config, embed: &embed::Settings, tools: &[&str]) -> [Ch
         None => Check::warning(name, what).fix("nugget install"),
     };
     let (marketplace, copy, files) = (client.marketplace_plugin(), client.copy(), client.files_with_hooks());
+    let gone = client.programs().into_iter().find(|(_, is_there)| !is_there);
+    let gone = |name: &'static str| {
+        let (program, _) = gone.as_ref()?;
+        let fix = match marketplace {
+            Some(_) => "put nugget on the PATH, or set the plugin's option `binary` to its path",
+            None => "nugget install",
+        };
+        let what = format!("Claude Code calls {program}, which is not there");
+        Some(Check::warning(name, what).fix(fix))
+    };
     let has_hooks = marketplace.is_some() || copy.is_some() || !files.is_empty();
     let hooks = match (marketplace, &copy, files.first()) {
         _ if client.disables_hooks() => {
@@ -509,6 +519,7 @@ fn check_client(config: &Config, embed: &embed::Settings, tools: &[&str]) -> [Ch
             Check::warning("hooks", format!("by the plugin {plugin}; the copy in {copy} is not loaded"))
                 .fix("nugget install, which removes the copy")
         }
+        _ if has_hooks && let Some(gone) = gone("hooks") => gone,
         _ if has_hooks && config.string("guard.enabled") == "on" && !client.has_guard() => {
             Check::warning("hooks", "those of an older nugget: the guard at the action is missing")
                 .fix("nugget install")
@@ -525,6 +536,14 @@ fn check_client(config: &Config, embed: &embed::Settings, tools: &[&str]) -> [Ch
     let is_plugin = marketplace.is_some() || copy.is_some();
     let server = if !is_plugin && !client.has_server() {
         missing("mcp", "Claude Code does not know the server")
+    } else if let Some(gone) = gone("mcp") {
+        gone
+    } else if is_plugin && client.has_server() {
+        Check::warning(
+            "mcp",
+            "twice in every session: by the plugin, and as a server in Claude Code's settings",
+        )
+        .fix("`claude mcp remove nugget` removes one that was added by hand, `nugget install` its own")
     } else if is_failure_cached(&read_settings(&cache).unwrap_or_default(), Timestamp::now()) {
         Check::warning(
             "mcp",
@@ -532,9 +551,10 @@ fn check_client(config: &Config, embed: &embed::Settings, tools: &[&str]) -> [Ch
         )
         .fix(format!("rm {}, then start a new session", cache.display()))
     } else if is_plugin && !client.allows(plugin::TOOL) {
-        let message =
-            "by the plugin, whose tool has no permission: sessions ask each time, and `claude -p` never may";
-        Check::warning("mcp", message).fix("nugget install")
+        missing(
+            "mcp",
+            "by the plugin, whose tool has no permission: sessions ask each time, and `claude -p` never may",
+        )
     } else if !tools.contains(&mcp::TOOL) {
         let message = format!("`mcp.tools` leaves out {}: sessions find nothing again", mcp::TOOL);
         let all = [&[mcp::TOOL], tools].concat().join(",");
@@ -856,6 +876,7 @@ fn check_versions(client: Option<String>, schemas: &[(&str, &Path)]) -> Check {
     }
     let here = std::env::current_exe().and_then(std::fs::canonicalize).ok();
     let on_path = find_on_path("nugget").and_then(|program| std::fs::canonicalize(program).ok());
+    let programs = ClientSettings::read(&std::env::current_dir().unwrap_or_default()).programs();
     match (here, on_path) {
         (Some(here), Some(other))
             if here != other && std::fs::read(&here).ok() != std::fs::read(&other).ok() =>
@@ -866,8 +887,10 @@ fn check_versions(client: Option<String>, schemas: &[(&str, &Path)]) -> Check {
             )
             .fix("hooks may run that one: update it or remove it")
         }
-        (_, None) => Check::warning(name, format!("{message}; no nugget on the PATH"))
-            .fix("put it there: Claude Code runs it by name"),
+        (_, None) if programs.is_empty() || programs.iter().any(|(_, is_there)| !is_there) => {
+            Check::warning(name, format!("{message}; no nugget on the PATH"))
+                .fix("put it there: Claude Code runs it by name")
+        }
         _ => Check::ok(name, message),
     }
 }

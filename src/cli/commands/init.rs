@@ -1,16 +1,16 @@
 //! `nugget init`: creates a brain, or adopts a folder or repository as one.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use brain::StatePaths;
+use brain::{Config, StatePaths};
 use queue::Queue;
 use serde_json::json;
 
 use crate::context::Context;
-use crate::error::{CliError, FAILED};
+use crate::error::{CliError, FAILED, MISSING};
 use crate::new_brain::{self, DefaultBrain, NewBrain};
-use crate::output::counted;
+use crate::output::{counted, short_path};
 use crate::remote::{self, GitHubRepository};
 use crate::{extractor, output};
 
@@ -68,6 +68,9 @@ impl InitArgs {
         let github_url = github.as_ref().map(|github| github.repository.clone_url.as_str());
         let url = self.remote.as_deref().or(github_url);
         let is_free = root.read_dir().map_or(!root.exists(), |mut entries| entries.next().is_none());
+        if self.path.is_none() && url.is_none() && is_free {
+            check_not_away(&config, &root)?;
+        }
         // A brain of its own here would have a history that the remote's does not go with.
         let may_have_one = is_free && !github.as_ref().is_some_and(|github| github.is_created);
         let cloned = match url.filter(|_| may_have_one) {
@@ -156,6 +159,18 @@ impl InitArgs {
         output::print(&text)?;
         Ok(code)
     }
+}
+
+/// A brain that is away, as on a disk that is not mounted, is not the one to make by default.
+fn check_not_away(config: &Config, root: &Path) -> Result<(), CliError> {
+    if config.path("brain").is_none() || !StatePaths::for_brain(root).queue().is_file() {
+        return Ok(());
+    }
+    let path = short_path(root);
+    let message = format!("the brain that was at {path} is not there; none was made");
+    let hint =
+        format!("mount its disk, or name its folder: `nugget init --path {path}` makes a new one there");
+    Err(CliError::new(message).code(MISSING).hint(hint))
 }
 
 /// Forgets what is known of another brain's captures, whose folder was deleted: else its sessions would count as captured

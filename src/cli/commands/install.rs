@@ -62,9 +62,11 @@ impl InstallArgs {
         let client_files = ClientFiles::find(self.scope, &here)?;
         let client_settings = ClientSettings::read(&here);
         let marketplace = client_settings.users_marketplace_plugin();
-        let is_plugin_supported = || {
-            let client = config.path("extract.claude").or_else(|| find_on_path("claude"));
-            client.as_deref().and_then(client_version).is_some_and(|version| version >= plugin::CLIENT_MIN)
+        let client = || config.path("extract.claude").or_else(|| find_on_path("claude"));
+        let is_plugin_supported = || match client().as_deref().and_then(client_version) {
+            Some(version) => Ok(version >= plugin::CLIENT_MIN),
+            // The client may be on no PATH of this shell: what was used before stays.
+            None => client_files.has_used_plugin(),
         };
         let method = match (self.method.as_str(), self.scope, marketplace) {
             ("plugin", Scope::Project, _) => {
@@ -83,7 +85,7 @@ impl InstallArgs {
             }
             (_, Scope::User, Some(_)) => Method::Marketplace,
             ("plugin", ..) => Method::Plugin,
-            ("auto", Scope::User, None) if is_plugin_supported() => Method::Plugin,
+            ("auto", Scope::User, None) if is_plugin_supported()? => Method::Plugin,
             _ => Method::Settings,
         };
         let program = Program::here()?;
@@ -197,6 +199,16 @@ fn find_conflicts(
             notes.push(format!("{shown} denies {rule}: sessions cannot use the tool"));
         }
     }
+    // Those of an earlier installation are removed.
+    let is_removed =
+        plan.changes.iter().any(|change| change.path != client_files.settings && change.is_needed());
+    if method != Method::Settings && client_settings.has_server() && !is_removed {
+        notes.push(
+            "the server is there twice in every session, by the plugin and as you have added it: `claude mcp remove \
+             nugget` removes yours"
+                .to_owned(),
+        );
+    }
     let hooks = settings["hooks"]["SessionEnd"].to_string();
     if method != Method::Settings && calls_nugget(&hooks.replace('"', " ")) {
         notes.push(format!("{shown} has your own hook for nugget, and so has the plugin"));
@@ -207,6 +219,8 @@ fn find_conflicts(
 /// The client's version.
 fn client_version(client: &Path) -> Option<[u32; 3]> {
     let output = version_of(client, VERSION_DEADLINE)?;
-    let mut parts = output.split_whitespace().next()?.split('.').map(|part| part.parse().ok());
+    // A version may end in more, such as `-beta.1`.
+    let version = output.split(|c: char| !c.is_ascii_digit() && c != '.').next()?;
+    let mut parts = version.split('.').map(|part| part.parse().ok());
     Some([parts.next()??, parts.next()??, parts.next()??])
 }

@@ -27,7 +27,7 @@ use transcript::redact::redact;
 use crate::context::{Context, open_brain};
 use crate::error::CliError;
 use crate::hook::{self, HookAnswer, HookInput, Lines, tokens_max};
-use crate::output::{age, counted};
+use crate::output::{age, counted, short_path};
 use crate::project::Project;
 use crate::{archive, settings, shown_units, spawn};
 
@@ -102,7 +102,14 @@ fn greeting(
     let is_compacted = input.source.as_deref() == Some("compact");
     let root = context.root(config);
     let Ok(brain) = open_brain(&root) else {
-        let message = "nugget has no brain yet, so this session is not captured: run `nugget init`.";
+        let message = match config.path("brain") {
+            Some(named) => format!(
+                "nugget's brain is not at {}, so this session is not captured: is its disk mounted? `nugget doctor` says \
+                 what to do.",
+                short_path(&named)
+            ),
+            None => "nugget has no brain yet, so this session is not captured: run `nugget init`.".to_owned(),
+        };
         let message = json!({ "systemMessage": message });
         return (!root.exists() && !is_compacted).then(|| message.to_string().into());
     };
