@@ -18,9 +18,9 @@ use crate::taken_over::TakenOver;
 
 /// How many chunks of the brain a candidate is compared with.
 const NEAREST_CHUNKS: usize = 8;
-/// How many proposed units a candidate is compared with, the newest: a vector of each is read for every
-/// capture.
-const PROPOSED_MAX: usize = 500;
+/// How many proposed units a candidate is compared with, the newest that were not merged first: a vector of each is read
+/// for every capture, of 10,000 some 15 MB.
+const PROPOSED_MAX: usize = 10_000;
 
 /// Decides for each candidate whether it is new, adds to a unit, replaces one, or is skipped.
 pub(crate) fn compare(

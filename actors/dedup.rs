@@ -84,7 +84,7 @@ pub(crate) fn classify(candidate: &Candidate, neighbors: &[Neighbor], learned: T
     let mut reasoned = None;
     for unit in neighbors {
         let is_near = unit.cosine >= ABOUT_COSINE || unit.known_in == KnownIn::Rejected;
-        let same_words = canonical(&unit.title) == title && is_near;
+        let same_words = is_near && canonical(&unit.title) == title;
         if (same_words || unit.cosine >= SAME_COSINE) && adds_nothing_to(candidate, unit) {
             if unit.known_in == KnownIn::Brain && gives_new_reason(candidate, unit) {
                 reasoned.get_or_insert(unit);

@@ -421,7 +421,7 @@ fn the_budget_is_exceeded_by_at_most_one_call() {
     assert_eq!(api.requests().len(), asked, "no budget, no call");
 }
 
-/// Writes a stand-in for `claude` that is logged in, records how it was called, fires a hook
+/// Writes a stand-in for `claude` that is logged in unless there is a file `logged-out`, records how it was called, fires a hook
 /// as a session of its own would, and answers with a unit.
 fn install_client(machine: &Sandbox, answer: &str) -> PathBuf {
     let client_folder = machine.path().join("client");
@@ -431,7 +431,8 @@ fn install_client(machine: &Sandbox, answer: &str) -> PathBuf {
     let hook = json!({ "session_id": "ffffffff-0000-4000-8000-000000000001", "transcript_path": transcript });
     fs::write(client_folder.join("hook"), format!("{hook}\n")).unwrap();
     let script = format!(
-        "cd {client_folder}\nif [ \"$1\" = auth ]; then echo '{{\"loggedIn\":true}}'; exit 0; fi\n\
+        "cd {client_folder}\n\
+         if [ \"$1\" = auth ]; then echo '{{\"loggedIn\":'$(test -e logged-out && echo false || echo true)'}}'; exit 0; fi\n\
          printf '%s\\n' \"$@\" >> argv\nenv >> env\ncat >> stdin\n\
          {nugget} capture-session --brain {brain} < hook > hooked 2>&1\ncat answer",
         client_folder = client_folder.display(),
@@ -462,6 +463,12 @@ fn without_a_key_the_client_reads_and_is_never_captured() {
     assert_eq!(status["captures"].as_array().unwrap().len(), 1, "{} {status}", written("hooked"));
     let calls = machine.calls();
     assert_eq!((tokens(&calls), count(&calls, "microdollars")), (12_479, 50_588));
+
+    assert_eq!(status["unread"], Value::Null);
+    fs::write(program.with_file_name("logged-out"), "").unwrap();
+    machine.capture(&transcript(machine.sandbox.path(), "0a1b2c3d-0000-4000-8000-000000000002", &[RULE]));
+    let why = machine.json(&["status", "--json"])["unread"]["why"].to_string();
+    assert!(why.contains("not logged in: `claude auth login`"), "{why}");
 }
 
 #[test]

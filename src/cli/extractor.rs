@@ -23,7 +23,9 @@ use crate::output;
 /// The model of `claude -p` where the settings name none of Claude's.
 const CLAUDE_MODEL: &str = "claude-haiku-4-5";
 
-/// How long a call of a model is a sign that there was a key.
+const NOT_LOGGED_IN: &str = "`claude` is not installed or not logged in";
+
+/// How long a call of a model is a sign that there was a key or a login.
 const KEY_REMEMBERED_FOR: SignedDuration = SignedDuration::from_hours(7 * 24);
 
 /// What reads sessions by the settings, and why.
@@ -222,7 +224,7 @@ pub(crate) fn destination_now(config: &Config, time_max: Duration) -> Destinatio
         (Reader::ClaudeCode { .. }, Ok(runtime)) => {
             // It writes no session there, and the state folder may not exist yet.
             let claude = claude(config, std::env::temp_dir());
-            runtime.block_on(async { tokio::time::timeout(time_max, claude.is_ready()).await }).ok()
+            runtime.block_on(async { tokio::time::timeout(time_max, claude.is_ready()).await.ok()?.ok() })
         }
         _ => None,
     };
@@ -264,7 +266,8 @@ pub(crate) fn key_problem(config: &Config) -> Option<(String, String)> {
 }
 
 /// Why the model that should read sessions cannot be asked, where one is meant: its key file cannot be read, or it has
-/// been asked within a week with a key that is now missing, as in the environment of a worker that a hook has started.
+/// been asked within a week with a key that is now missing, as in the environment of a worker that a hook has started, or
+/// with a login that may have ended.
 fn missing_model(config: &Config, queue: Option<&Path>) -> Option<String> {
     let error = model_settings(config, &extract_model(config), deadline(config)).err()?;
     match error {
@@ -272,9 +275,16 @@ fn missing_model(config: &Config, queue: Option<&Path>) -> Option<String> {
         NoModel::Key(variable) => {
             let since = Timestamp::now().checked_sub(KEY_REMEMBERED_FOR).ok()?;
             let calls = Queue::open(queue.filter(|path| path.is_file())?).ok()?.model_calls(since).ok()?;
-            let had_key = calls.iter().any(|call| call.cost.backend == api(config).label());
-            had_key.then(|| {
-                format!("there is no key in the environment of the worker that read it: set {variable} where Claude Code is started, or `model.key_file`")
+            let of_key = api(config).label();
+            let mut backends = calls.iter().rev().map(|call| call.cost.backend.as_str());
+            // Who has chosen another model than Claude wants nothing to be sent to Claude.
+            let of_login = |backend: &str| backend == "claude-p" && api(config) == Api::Messages;
+            let last = backends.find(|backend| *backend == of_key || of_login(backend))?;
+            Some(match last == of_key {
+                true => format!(
+                    "there is no key in the environment of the worker that read it: set {variable} where Claude Code is started, or `model.key_file`"
+                ),
+                false => format!("{NOT_LOGGED_IN}: `claude auth login`"),
             })
         }
         NoModel::Name | NoModel::Client(_) => None,
@@ -303,7 +313,6 @@ impl Reader {
     /// What reads sessions, why, and where they are sent. `is_logged_in` says of `claude` what is known.
     fn describe(&self, config: &Config, is_logged_in: Option<bool>) -> String {
         const BY_CLIENT: &str = "`claude -p` if you are logged in; they are then sent to Anthropic, redacted";
-        const NOT_LOGGED_IN: &str = "`claude` is not installed or not logged in";
         let here = stays_here(config);
         match (self, is_logged_in) {
             (Self::Rules { .. }, _) if config.string("extract.backend") == "heuristic" => {

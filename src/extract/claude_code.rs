@@ -95,13 +95,19 @@ impl ClaudeCode {
         tokio::time::timeout(deadline, work).await.unwrap_or(Err(RunError::Deadline(deadline)))
     }
 
-    async fn check_login(&self) -> bool {
+    async fn check_login(&self) -> Result<bool, String> {
         match self.run(&["auth", "status"], "", STATUS_DEADLINE).await {
             Ok(output) => {
                 let status: Option<LoginStatus> = serde_json::from_slice(&output.stdout).ok();
-                output.status.success() && status.is_none_or(|status| status.logged_in.unwrap_or(true))
+                Ok(output.status.success() && status.is_none_or(|status| status.logged_in.unwrap_or(true)))
             }
-            Err(_) => false,
+            // It is not installed.
+            Err(RunError::Start(error)) if error.kind() == std::io::ErrorKind::NotFound => Ok(false),
+            // As while it is updated.
+            Err(RunError::Start(error)) => Err(format!("it cannot be started: {error}")),
+            Err(RunError::Deadline(deadline)) => {
+                Err(format!("`auth status` gave no answer within {deadline:?}"))
+            }
         }
     }
 }
@@ -189,14 +195,14 @@ impl Backend for ClaudeCode {
         &self.settings.model
     }
 
-    async fn is_ready(&self) -> bool {
+    async fn is_ready(&self) -> Result<bool, String> {
         let mut cached = self.logged_in.lock().await;
         match *cached {
-            Some((at, logged_in)) if at.elapsed() < STATUS_AGE_MAX => logged_in,
+            Some((at, logged_in)) if at.elapsed() < STATUS_AGE_MAX => Ok(logged_in),
             _ => {
-                let logged_in = self.check_login().await;
+                let logged_in = self.check_login().await?;
                 *cached = Some((Instant::now(), logged_in));
-                logged_in
+                Ok(logged_in)
             }
         }
     }
@@ -227,11 +233,8 @@ impl Backend for ClaudeCode {
                 result: Err(BackendError::Permanent(format!("it cannot be started: {error}"))),
             },
             Err(RunError::Deadline(deadline)) => {
-                let message = format!("no answer within {deadline:?}");
-                BackendAnswer {
-                    cost: Cost::Unknown,
-                    result: Err(BackendError::Busy { message, retry_after: None }),
-                }
+                let message = format!("no answer within {deadline:?} (`extract.deadline_seconds`)");
+                BackendAnswer { cost: Cost::Unknown, result: Err(BackendError::Slow(message)) }
             }
         }
     }

@@ -45,13 +45,16 @@ impl FallbackExtractor {
         Self { models: model.into_iter().collect(), unavailable: Some(unavailable.into()), missing: None }
     }
 
-    async fn first_ready(&self) -> Option<&ModelExtractor> {
+    /// The first model that is ready. The error is retried: which one to read with cannot be told at present.
+    async fn first_ready(&self) -> Result<Option<&ModelExtractor>, Error> {
         for model in &self.models {
-            if model.backend().is_ready().await {
-                return Some(model);
+            match model.backend().is_ready().await {
+                Ok(true) => return Ok(Some(model)),
+                Ok(false) => {}
+                Err(why) => return Err(model.retry(format!("{}: {why}", model.backend().name()))),
             }
         }
-        None
+        Ok(None)
     }
 
     async fn read_with_model(
@@ -125,7 +128,17 @@ impl Extractor for FallbackExtractor {
             // Not worth a call; the rules say why there is nothing.
             return Ok(extract_by_rules(conversation));
         }
-        match (self.first_ready().await, &self.unavailable) {
+        let ready = match self.first_ready().await {
+            // As where a model is busy for so long.
+            Err(Error::Retry { message, source, .. }) if context.waited > MODEL_WAIT_MAX => {
+                return match &self.unavailable {
+                    Some(_) => Err(Error::Retry { message, retry_after: None, source }),
+                    None => Ok(read_by_rules(conversation, &message)),
+                };
+            }
+            ready => ready?,
+        };
+        match (ready, &self.unavailable) {
             (Some(model), _) => self.read_with_model(model, conversation, context).await,
             (None, Some(message)) => Err(Error::Permanent { message: message.clone(), source: None }),
             (None, None) => Ok(match &self.missing {

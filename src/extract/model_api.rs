@@ -57,8 +57,8 @@ impl Backend for ModelApi {
                 let cost = if error.may_have_cost() { Cost::Unknown } else { Cost::Free };
                 let message = self.client.describe(&error);
                 let error = match &error {
-                    // The same request would take as long again.
-                    llm::Error::Deadline(_) if self.client.is_local() => BackendError::Slow(message),
+                    // The same request may take as long again.
+                    llm::Error::Deadline(_) => BackendError::Slow(message),
                     _ if error.is_curable(self.client.api()) => {
                         BackendError::Busy { message, retry_after: error.retry_after() }
                     }

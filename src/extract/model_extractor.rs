@@ -36,9 +36,9 @@ pub trait Backend: Send + Sync {
         llm::microdollars(model, usage)
     }
 
-    /// Whether it can be asked at all. Cheap after the first call.
-    async fn is_ready(&self) -> bool {
-        true
+    /// Whether it can be asked at all, or why that cannot be told at present. Cheap after the first call.
+    async fn is_ready(&self) -> Result<bool, String> {
+        Ok(true)
     }
 
     /// Asks once, within the backend's own deadline.
@@ -108,7 +108,7 @@ pub enum BackendError {
         /// When the other side said to come back.
         retry_after: Option<Duration>,
     },
-    /// A model on this machine did not answer in time. The same request may succeed once the model is loaded.
+    /// The model did not answer in time. The same request may succeed once it is loaded or less busy, or take as long again.
     Slow(String),
     /// The question or its answer was too long. A smaller part may succeed.
     TooLarge(String),
@@ -122,8 +122,8 @@ pub enum BackendError {
 
 /// The most of an answer's error that the model is told.
 const PROBLEM_CHARS_MAX: usize = 200;
-/// How long a session waits for a model on this machine that is too slow: for a few attempts, as each keeps the machine
-/// busy to the end of its deadline.
+/// How long a session waits for a model without a price, as one on this machine, that is too slow: for a few attempts, as
+/// each keeps the machine busy to the end of its deadline. What has a price is asked twice.
 const SLOW_WAIT_MAX: Duration = Duration::from_secs(15 * 60);
 
 /// How much is asked at once.
@@ -203,6 +203,10 @@ enum PartReading {
     /// Why this part cannot be read; the next one may be.
     Unread {
         unread: String,
+    },
+    /// Why there was no answer in time. The same is asked once more.
+    Slow {
+        slow: String,
     },
 }
 
@@ -296,6 +300,9 @@ impl ModelExtractor {
                     unread_events.extend(condensed.events(&job.part));
                     reasons.push(reason);
                 }
+                PartOutcome::Asked { reading: PartReading::Slow { slow }, .. } => {
+                    return Err(self.retry(slow));
+                }
                 PartOutcome::Stop { reason, is_over_budget: over_budget } => {
                     is_over_budget |= over_budget;
                     reasons.push(reason);
@@ -340,16 +347,22 @@ impl ModelExtractor {
                 saved => Ok(saved),
             }
         });
-        if let Some(saved) = saved.await?
-            && let Ok(reading) = serde_json::from_slice(&saved)
-        {
+        let saved = saved.await?.and_then(|saved| serde_json::from_slice(&saved).ok());
+        let was_slow = matches!(saved, Some(PartReading::Slow { .. }));
+        if let Some(reading) = saved.filter(|_| !was_slow) {
             return Ok(PartOutcome::Asked { reading, is_new: false });
         }
-        let outcome = self.ask_about(&build(&context.known), condensed, part, context).await?;
-        if let PartOutcome::Asked { reading, .. } = &outcome {
+        let mut outcome = self.ask_about(&build(&context.known), condensed, part, context).await?;
+        if let PartOutcome::Asked { reading, .. } = &mut outcome {
+            if was_slow && let PartReading::Slow { slow } = reading {
+                *reading = PartReading::TooLarge { too_large: format!("{slow}, twice") };
+            }
             let bytes = serde_json::to_vec(reading).map_err(|error| ledger_failed(Box::new(error)))?;
             let key = if matches!(reading, PartReading::Read(_)) { read } else { unread };
             with_ledger(context, move |ledger| ledger.save_answer(&key, &bytes)).await?;
+            if let PartReading::Slow { slow } = reading {
+                return Err(self.retry(std::mem::take(slow)));
+            }
         }
         Ok(outcome)
     }
@@ -377,18 +390,21 @@ impl ModelExtractor {
                 Ok(value) => parse::parse_answer(value, condensed, part, &context.known.units),
                 Err(BackendError::Malformed(message)) => Err(message),
                 Err(BackendError::Busy { message, retry_after }) => {
-                    let retry_after = retry_after.or_else(|| self.lock_backoff().next_backoff());
                     let message = format!("{name}: {message}");
-                    return Err(Error::Retry { message, retry_after, source: None });
+                    return Err(match retry_after {
+                        None => self.retry(message),
+                        retry_after => Error::Retry { message, retry_after, source: None },
+                    });
+                }
+                Err(BackendError::Slow(message)) if self.estimate_cost(question).microdollars > 0 => {
+                    return read(PartReading::Slow { slow: format!("{name}: {message}") });
                 }
                 Err(BackendError::Slow(message)) if context.waited > SLOW_WAIT_MAX => {
                     let reason = format!("{name}: {message}");
                     return Ok(PartOutcome::Stop { reason, is_over_budget: false });
                 }
                 Err(BackendError::Slow(message)) => {
-                    let message = format!("{name}: {message}");
-                    let retry_after = self.lock_backoff().next_backoff();
-                    return Err(Error::Retry { message, retry_after, source: None });
+                    return Err(self.retry(format!("{name}: {message}")));
                 }
                 Err(BackendError::TooLarge(message)) => {
                     return read(PartReading::TooLarge { too_large: format!("{name}: {message}") });
@@ -445,6 +461,11 @@ impl ModelExtractor {
         let model = self.backend.model().to_owned();
         let microdollars = self.backend.microdollars(&model, &usage);
         Spending { model, backend: self.backend.name().to_owned(), usage, microdollars }
+    }
+
+    /// The error of a capture that comes back after a growing wait.
+    pub(crate) fn retry(&self, message: String) -> Error {
+        Error::Retry { message, retry_after: self.lock_backoff().next_backoff(), source: None }
     }
 
     fn lock_backoff(&self) -> MutexGuard<'_, ExponentialBackoff> {

@@ -59,13 +59,14 @@ pub struct EvidenceLine {
 }
 
 impl Queue {
-    /// What captures other than this one proposed, newest first.
+    /// What captures other than this one proposed, newest first, and what was merged after all the rest: the brain has it.
     ///
     /// # Errors
     /// When the queue cannot be read.
     pub fn proposed_by_others(&self, capture: i64, limit: usize) -> Result<Vec<EarlierProposal>, Error> {
-        let sql = "SELECT name, title, model, vector FROM names
-                   WHERE capture_id <> ?1 AND title <> '' ORDER BY capture_id DESC, name LIMIT ?2";
+        let sql = "SELECT name, title, model, vector FROM names JOIN captures ON captures.id = capture_id
+                   WHERE capture_id <> ?1 AND title <> ''
+                   ORDER BY coalesce(pull_state, 'open') = 'merged', capture_id DESC, name LIMIT ?2";
         self.query(sql, params![capture, limit], |row| {
             let bytes: Vec<u8> = row.get(3)?;
             Ok(EarlierProposal {

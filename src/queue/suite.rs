@@ -644,6 +644,11 @@ pub fn what_others_proposed_is_listed_newest_first(test: &dyn LedgerUnderTest) {
     let names: Vec<_> = others.iter().map(|unit| unit.name.clone()).collect();
     assert_eq!(names, [format!("a-{}", ids[2]), format!("b-{}", ids[2]), format!("a-{}", ids[0])]);
     assert_eq!((others[1].vector.as_slice(), others[1].is_rejected), (&[0.25, -1.5][..], false));
+    // What was merged takes no place from what waits or was closed.
+    test.ledger().set_pull_state(ids[2], None, PullState::Merged).unwrap();
+    let others = test.ledger().proposed_by_others(ids[1], 3).unwrap();
+    let names: Vec<_> = others.iter().map(|unit| unit.name.clone()).collect();
+    assert_eq!(names, [format!("a-{}", ids[0]), format!("b-{}", ids[0]), format!("a-{}", ids[2])]);
 }
 
 /// What was rejected is known after its capture's record is deleted.

@@ -20,6 +20,8 @@ struct ScriptedBackend {
     answers: Mutex<VecDeque<Result<Value, BackendError>>>,
     asked: Mutex<Vec<Question>>,
     is_unavailable: bool,
+    cannot_tell: bool,
+    is_free: bool,
 }
 
 #[async_trait]
@@ -32,8 +34,15 @@ impl Backend for ScriptedBackend {
         "claude-haiku-4-5"
     }
 
-    async fn is_ready(&self) -> bool {
-        !self.is_unavailable
+    async fn is_ready(&self) -> Result<bool, String> {
+        match self.cannot_tell {
+            true => Err("gave no answer".to_owned()),
+            false => Ok(!self.is_unavailable),
+        }
+    }
+
+    fn microdollars(&self, model: &str, usage: &Usage) -> u64 {
+        if self.is_free { 0 } else { llm::microdollars(model, usage) }
     }
 
     async fn ask(&self, question: &Question) -> BackendAnswer {
@@ -475,10 +484,66 @@ async fn the_session_is_in_the_user_message_alone() {
 }
 
 #[tokio::test]
+async fn a_model_that_cannot_tell_whether_it_is_ready_is_waited_for() {
+    let backend = Arc::new(ScriptedBackend { cannot_tell: true, ..ScriptedBackend::default() });
+    let model = || ModelExtractor::new(Arc::clone(&backend) as Arc<dyn Backend>, Limits::default());
+    let context = ExtractionContext::default();
+    let later =
+        ExtractionContext { waited: Duration::from_secs(7 * 60 * 60), ..ExtractionContext::default() };
+    let auto = FallbackExtractor::with_models(vec![model()]);
+    let error = auto.extract(&session(1), &context).await.unwrap_err();
+    assert!(matches!(&error, Error::Retry { retry_after: Some(_), .. }), "{error:?}");
+    let extraction = auto.extract(&session(1), &later).await.unwrap();
+    assert_eq!((extraction.extractor.as_str(), extraction.candidates.len()), ("heuristic", 1));
+    assert!(note(&extraction).contains("claude-api: gave no answer"), "{}", note(&extraction));
+    let error = FallbackExtractor::strict(Some(model()), UNAVAILABLE).extract(&session(1), &later).await;
+    assert!(matches!(error, Err(Error::Retry { retry_after: None, .. })), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_part_that_a_model_with_a_price_never_answers_is_asked_twice_then_its_halves() {
+    let slow = || Err(BackendError::Slow("no answer within 180s".into()));
+    // One part of two turns: twice as a whole, and each half twice.
+    let mut run = TestRun::new(3, std::iter::repeat_with(slow).take(6).collect());
+    run.conversation.events.pop();
+    let mut attempts = 0;
+    let extraction = loop {
+        attempts += 1;
+        match run.extract(Duration::ZERO).await {
+            Ok(extraction) => break extraction,
+            Err(Error::Retry { retry_after: Some(_), .. }) => assert!(attempts < 6, "{} calls", run.asked()),
+            Err(error) => panic!("{error}"),
+        }
+    };
+    assert_eq!(run.asked(), 6);
+    assert_eq!(extraction.extractor, "heuristic");
+    assert!(note(&extraction).contains("no answer within 180s, twice"), "{}", note(&extraction));
+    let asked: Vec<String> =
+        run.backend.asked.lock().unwrap().iter().map(|question| question.user.clone()).collect();
+    assert!(asked[2].len() < asked[1].len() && asked[0] == asked[1]);
+
+    let run = TestRun::new(1, vec![slow(), units("Keys make a retry safe", 1)]);
+    assert!(matches!(run.extract(Duration::ZERO).await, Err(Error::Retry { .. })));
+    assert_eq!(titles(&run.extract(Duration::ZERO).await.unwrap()), ["Keys make a retry safe"]);
+}
+
+#[tokio::test]
 async fn a_slow_local_model_is_waited_for_a_quarter_of_an_hour() {
     let slow = || Err(BackendError::Slow("no answer within 180s; choose a smaller model".into()));
     let later = Duration::from_secs(16 * 60);
-    let run = TestRun::new(1, vec![slow(), slow()]);
+    let free = |answers: Vec<_>, strict| {
+        let mut run = TestRun::with(1, Vec::new(), MemoryLedger::default(), strict);
+        let backend =
+            ScriptedBackend { answers: Mutex::new(answers.into()), is_free: true, ..Default::default() };
+        run.backend = Arc::new(backend);
+        let model = ModelExtractor::new(Arc::clone(&run.backend) as Arc<dyn Backend>, Limits::default());
+        run.extractor = match strict {
+            true => FallbackExtractor::strict(Some(model), UNAVAILABLE),
+            false => FallbackExtractor::with_models(vec![model]),
+        };
+        run
+    };
+    let run = free(vec![slow(), slow()], false);
     match run.extract(Duration::ZERO).await.unwrap_err() {
         Error::Retry { retry_after, .. } => assert!(retry_after.is_some(), "it counts as no attempt"),
         error => panic!("{error}"),
@@ -486,7 +551,7 @@ async fn a_slow_local_model_is_waited_for_a_quarter_of_an_hour() {
     let extraction = run.extract(later).await.unwrap();
     assert_eq!(extraction.extractor, "heuristic");
     assert!(note(&extraction).contains("choose a smaller model"), "{}", note(&extraction));
-    let strict = TestRun::with(1, vec![slow()], MemoryLedger::default(), true);
+    let strict = free(vec![slow()], true);
     match strict.extract(later).await.unwrap_err() {
         Error::Permanent { message, .. } => assert!(message.contains("choose a smaller model"), "{message}"),
         error => panic!("{error}"),

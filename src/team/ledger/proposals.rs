@@ -145,7 +145,9 @@ pub(super) fn proposed_by_others(
 ) -> Result<Vec<EarlierProposal>> {
     let rows = transaction.query(
         "SELECT name, title, model, vector FROM names
-         WHERE brain = $1 AND capture_id <> $2 AND title <> '' ORDER BY capture_id DESC, name LIMIT $3",
+         JOIN captures ON captures.brain = names.brain AND captures.id = capture_id
+         WHERE names.brain = $1 AND capture_id <> $2 AND title <> ''
+         ORDER BY coalesce(pull_state, 'open') = 'merged', capture_id DESC, name LIMIT $3",
         &[&brain.0, &capture, &(limit as i64)],
     )?;
     Ok(rows.iter().map(|row| read(row, false)).collect())
