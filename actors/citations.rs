@@ -1,8 +1,11 @@
 //! Judges what an archived session used of what it was shown.
 
-use archive::{Archive, ArchivedShown, Citation, MessageKind, Session, ShownMessage, ShownTool};
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use archive::{Archive, ArchivedShown, Citation, MessageKind, Project, Session, ShownMessage, ShownTool};
 use feedback::{Evidence, Outcome, Passage, ShownItem, Source};
-use guard::Action;
+use guard::{Action, HookedAction, Repositories, Trigger};
 use index::Catalog;
 use jiff::Timestamp;
 use knowledge::UnitId;
@@ -36,20 +39,16 @@ struct Call {
     texts: usize,
 }
 
-/// A call that failed.
-struct FailedCall {
-    texts: usize,
-    tool: String,
-    input: Value,
-    error: String,
-}
-
 /// All that a session said and did, in order.
 #[derive(Default)]
 struct SessionTexts {
     texts: Vec<SpokenText>,
     calls: Vec<Call>,
-    failed: Vec<FailedCall>,
+    /// Where its tools run, if it was told a unit that names a failure.
+    folder: Option<PathBuf>,
+    /// The calls that failed, or may have: the number of texts up to the answer of each.
+    failures: Vec<(usize, Action)>,
+    repositories: Repositories,
 }
 
 /// Judges all that a session was shown. `catalog` has the texts of units as they are now; one that is gone is known by its
@@ -64,7 +63,13 @@ pub(crate) fn judge_session(
     catalog: Option<&Catalog>,
 ) -> Result<Vec<Citation>, archive::Error> {
     let shown = archive.shown_in(brain, session)?;
-    let mut texts = SessionTexts::default();
+    let mut named: HashMap<&str, Vec<Trigger>> = HashMap::new();
+    for item in shown.iter().map(|shown| shown.item.as_str()) {
+        named.entry(item).or_insert_with(|| named_failures(catalog, item));
+    }
+    let names_any = named.values().any(|named| !named.is_empty());
+    let mut texts =
+        SessionTexts { folder: names_any.then(|| session.cwd.as_str().into()), ..SessionTexts::default() };
     archive.show(&session.id, |message| {
         texts.add(&message);
         true
@@ -77,7 +82,7 @@ pub(crate) fn judge_session(
         let items = told.iter().map(|shown| item(shown, archive, catalog)).collect::<Result<Vec<_>, _>>()?;
         let (before, after) = texts.around(from);
         let judgements = feedback::judge(&items, &before, &after);
-        let has_failed = |shown: &ArchivedShown| texts.has_failed(shown, from, &session.cwd, catalog);
+        let mut has_failed = |shown: &ArchivedShown| texts.has_failed(named.get(shown.item.as_str())?, from);
         for (shown, judgement) in told.into_iter().zip(judgements) {
             citations.push(Citation {
                 shown: shown.row,
@@ -94,6 +99,13 @@ pub(crate) fn judge_session(
         }));
     }
     Ok(citations)
+}
+
+/// The failures that a unit names.
+fn named_failures(catalog: Option<&Catalog>, unit: &str) -> Vec<Trigger> {
+    let triggers = catalog.and_then(|catalog| catalog.triggers_of(&UnitId::verbatim(unit)).ok());
+    let triggers = triggers.into_iter().flatten().map(|found| found.trigger);
+    triggers.filter(Trigger::names_error).collect()
 }
 
 /// The name of an outcome in tables and reports.
@@ -202,9 +214,21 @@ impl SessionTexts {
             self.push(at, Source::Other, &output[..output.floor_char_boundary(OUTPUT_BYTES_MAX)]);
         }
         self.calls.push(Call { id: tool.id.clone(), texts: self.texts.len() });
-        if let (true, Some(error)) = (tool.is_error, &tool.output) {
-            let (tool, error) = (tool.name.clone(), error.clone());
-            self.failed.push(FailedCall { texts: self.texts.len(), tool, input, error });
+        if let Some(folder) = &self.folder {
+            // As the guard was told of it.
+            let event = if tool.is_error { "PostToolUseFailure" } else { "PostToolUse" };
+            let hooked = HookedAction {
+                hook_event_name: Some(event.to_owned()),
+                tool_name: Some(tool.name.clone()),
+                tool_input: Some(input),
+                error: tool.output.clone(),
+                tool_response: tool.output.clone().map(Value::String),
+                ..HookedAction::default()
+            };
+            let home = brain::paths::home();
+            let home = home.as_deref().and_then(Path::to_str);
+            let action = hooked.action(folder, home, &mut self.repositories);
+            self.failures.extend(action.map(|action| (self.texts.len(), action)));
         }
     }
 
@@ -244,23 +268,16 @@ impl SessionTexts {
     }
 
     /// Whether a failure that a unit names happened after a position; `None` if it names none.
-    fn has_failed(
-        &self,
-        shown: &ArchivedShown,
-        from: usize,
-        folder: &str,
-        catalog: Option<&Catalog>,
-    ) -> Option<bool> {
-        let triggers = catalog?.triggers_of(&UnitId::verbatim(shown.item.as_str())).ok()?;
-        let named: Vec<_> = triggers.into_iter().filter(|found| found.trigger.names_error()).collect();
-        if named.is_empty() {
-            return None;
-        }
+    fn has_failed(&mut self, named: &[Trigger], from: usize) -> Option<bool> {
+        let folder = self.folder.as_deref().filter(|_| !named.is_empty())?;
         // The failure that a hook has told it of does not count as one that happened afterwards.
-        let later = self.failed.iter().filter(|failed| failed.texts > from);
-        let mut actions =
-            later.filter_map(|failed| Action::new(&failed.tool, &failed.input, folder, Some(&failed.error)));
-        Some(actions.any(|action| named.iter().any(|found| found.trigger.matches(&action).is_some())))
+        let mut later = self.failures.iter().filter(|(texts, _)| *texts > from);
+        Some(later.any(|(_, action)| {
+            named.iter().any(|trigger| {
+                trigger.matches(action).is_some()
+                    && self.repositories.has(trigger, action, folder, |root| Project::from_folder(root).key)
+            })
+        }))
     }
 }
 
@@ -300,5 +317,47 @@ mod tests {
             assert_eq!((texts(&format!("mcp__plugin_nugget_nugget__{name}")), texts(name)), (0, 0), "{name}");
         }
         assert_eq!(texts("mcp__other__search_notes"), 2);
+    }
+
+    #[test]
+    fn a_failure_counts_as_the_guard_recognises_it() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(folder.path().join(".git")).unwrap();
+        let named = |scope: &str| {
+            let text = format!("---\ntype: caveat\nscope: [{{{scope}}}]\n---\n\n# Lock\n");
+            guard::triggers_of(&knowledge::Document::parse(text).unwrap().unit("lock.md").unwrap())
+        };
+        let file = folder.path().join("src/keys.rs");
+        let edit = serde_json::json!({ "file_path": file, "old_string": "a", "new_string": "b" }).to_string();
+        let error = "error: \"database is locked by zebra\"";
+        let placed = format!("path: src/keys.rs, {error}");
+        let elsewhere = format!("repository: example.com/other/shop, {error}");
+        for (name, input, is_error, scope, has_failed) in [
+            ("Edit", edit.as_str(), true, error, Some(true)),
+            ("Edit", &edit, true, &placed, Some(true)),
+            ("Edit", &edit, true, &elsewhere, Some(false)),
+            ("Edit", &edit, true, "path: src/keys.rs", None),
+            ("Edit", &edit, false, error, Some(false)),
+            ("Bash", r#"{"command": "make 2>&1 | tail -5"}"#, false, error, Some(true)),
+            ("Bash", r#"{"command": "make 2>&1 | tail -5"}"#, false, &placed, Some(false)),
+            ("Bash", r#"{"command": "cat log"}"#, false, error, Some(false)),
+        ] {
+            let mut texts =
+                SessionTexts { folder: Some(folder.path().to_owned()), ..SessionTexts::default() };
+            let tool = ShownTool {
+                id: "toolu_1".to_owned(),
+                name: name.to_owned(),
+                input: input.to_owned(),
+                output: Some("sqlite: database is locked by zebra".to_owned()),
+                is_error,
+                output_bytes: None,
+            };
+            texts.add_call(None, &tool);
+            let mut named = named(scope);
+            named.retain(Trigger::names_error);
+            assert_eq!(texts.has_failed(&named, 0), has_failed, "{name} {input} {scope}");
+            let answered = texts.texts.len();
+            assert_eq!(texts.has_failed(&named, answered), has_failed.map(|_| false), "it was told then");
+        }
     }
 }

@@ -7,6 +7,8 @@ use std::time::{Duration, SystemTime};
 
 use archive::{Archive, Markers, SearchQuery};
 use jiff::Timestamp;
+use knowledge::SessionId;
+use queue::{Announcement, Queue, Stage};
 use serde_json::{Value, json};
 
 use crate::mcp::{Client, text};
@@ -261,6 +263,28 @@ fn a_session_that_is_disabled_before_there_is_a_brain_is_not_archived() {
     let swept = machine.sandbox.json(["sync", "--all", "--dry-run", "--json"]);
     assert_eq!((&swept["found"], &swept["skipped"]), (&json!(3), &json!({ "declined": 2 })), "{swept}");
     machine.sandbox.ok(["sessions", "sync", "--again"]);
+    assert_eq!(machine.archived(), ["other"]);
+}
+
+#[test]
+fn a_session_that_goes_on_disabled_is_left_out_while_its_capture_waits() {
+    let mut machine = Machine::new();
+    let transcript = machine.transcript("resumed", machine.sandbox.path(), &SAID);
+    machine.transcript("other", machine.sandbox.path(), &SAID);
+    machine.set("NUGGET_DISABLE", "1");
+    let line = json!({ "session_id": "resumed", "transcript_path": transcript, "source": "resume" });
+    let resume = || machine.sandbox.run_with_input(&["session-start"], format!("{line}\n").as_bytes());
+    resume();
+    let queue = Queue::open(&machine.sandbox.state().join("queue.db")).unwrap();
+    // It was read when it ended without the variable, and waits for a model.
+    let now = Timestamp::now();
+    let ended = Announcement::new(SessionId::verbatim("resumed"), &transcript, queue::ORIGIN_HOOK);
+    queue.add(&ended, now).unwrap();
+    let claim = queue.claim(Stage::Intake, now).unwrap().unwrap();
+    queue.advance(&claim, Stage::Extraction, b"").unwrap();
+    resume();
+    machine.sandbox.variables.pop();
+    machine.sandbox.ok(["sessions", "sync"]);
     assert_eq!(machine.archived(), ["other"]);
 }
 

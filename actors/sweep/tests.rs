@@ -243,7 +243,7 @@ fn excluded_own_and_empty_transcripts_are_opened_once() {
 fn declined_forgotten_and_failed_sessions_are_left() {
     let fixture = fixture();
     let declined = fixture.transcript("declined", "/w", 30);
-    queue::decline(fixture.queue.path(), &declined).unwrap();
+    queue::decline(fixture.queue.path(), &declined, fixture.now).unwrap();
     fixture.transcript("dead", "/w", 31);
     fixture.transcript("forgotten", "/w", 32);
     assert_eq!(fixture.sweep().queued.len(), 2);

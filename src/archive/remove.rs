@@ -24,6 +24,9 @@ const DELETED_AT_ONCE: usize = 50;
 const UNANSWERED: &str =
     "is_answered = 0, is_error = 0, result = NULL, output_blob = NULL, output_length = 0,
     output_bytes = NULL, output_digest = NULL";
+/// How long to wait for others' reads before what was deleted is overwritten. A search ends by then; an export into a
+/// pager may take as long as a person likes.
+const READER_PATIENCE: Duration = Duration::from_secs(2);
 
 /// What was deleted, or would be.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -36,6 +39,8 @@ pub struct Removal {
     pub shared: u64,
     /// Those sessions.
     pub shared_with: Vec<String>,
+    /// Whether it is not overwritten on the disk yet, because another process reads the archive. A later sync does it.
+    pub is_in_log: bool,
 }
 
 /// Why sessions are deleted, which decides whether a sync takes them again.
@@ -86,20 +91,17 @@ impl Archive {
         self.remove(of_session, Reason::Forgotten, patience)
     }
 
-    /// Deletes a memory and those that say the same, overwrites them on the disk, and does not make them again. `false`
-    /// if there is none of this number.
+    /// Deletes a memory and those that say the same, overwrites them on the disk, and does not make them again. Returns
+    /// [`Removal::is_in_log`], or `None` if there is none of this number.
     ///
     /// # Errors
     /// [`Error::Busy`] when another process writes for longer than `patience`.
-    pub fn forget_memory(&self, id: i64, patience: Duration) -> Result<bool, Error> {
+    pub fn forget_memory(&self, id: i64, patience: Duration) -> Result<Option<bool>, Error> {
         let mut writer = self.writer_in_turn(patience)?;
         let transaction = writer.begin()?;
         let is_found = memories::forget(&transaction, id)?;
         transaction.commit()?;
-        if is_found {
-            overwrite(&mut writer, &["memories_words"])?;
-        }
-        Ok(is_found)
+        is_found.then(|| overwrite(&mut writer, &["memories_words"]).map(|done| !done)).transpose()
     }
 
     pub(crate) fn remove(
@@ -113,7 +115,7 @@ impl Archive {
         }
         let mut writer = self.writer_in_turn(patience)?;
         // Another process may have written while this one waited: a session went on, or its row is another one's.
-        let removal = removal(&writer.connection, choose(&writer.connection)?)?;
+        let mut removal = removal(&writer.connection, choose(&writer.connection)?)?;
         for some in removal.sessions.chunks(DELETED_AT_ONCE) {
             let transaction = writer.begin()?;
             for session in some {
@@ -122,7 +124,7 @@ impl Archive {
             transaction.commit()?;
         }
         remove_names(&mut writer)?;
-        overwrite(&mut writer, &["messages", "records_words", "memories_words"])?;
+        removal.is_in_log = !overwrite(&mut writer, &["messages", "records_words", "memories_words"])?;
         Ok(removal)
     }
 }
@@ -212,15 +214,14 @@ fn remove_names(writer: &mut Writer) -> Result<(), Error> {
 }
 
 /// Deleted words are only marked as deleted until their segment is merged; deleted rows are overwritten at once, but
-/// stay in the log until it is emptied.
-fn overwrite(writer: &mut Writer, words: &[&str]) -> Result<(), Error> {
+/// stay in the log until it is emptied. `false` if that has to be done later.
+fn overwrite(writer: &mut Writer, words: &[&str]) -> Result<bool, Error> {
     let transaction = writer.begin()?;
     for table in words {
         transaction.execute(&format!("INSERT INTO {table} ({table}) VALUES ('optimize')"), [])?;
     }
     transaction.commit()?;
-    writer.connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))?;
-    Ok(())
+    writer.empty_log(READER_PATIENCE)
 }
 
 fn delete(transaction: &Transaction<'_>, session: &Session, reason: Reason) -> Result<(), Error> {

@@ -43,6 +43,15 @@ impl Writer {
     pub(crate) fn begin(&mut self) -> Result<Transaction<'_>, Error> {
         Ok(self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?)
     }
+
+    /// Moves the log into the database and empties it: until then it has what was deleted. `false` if another process
+    /// reads for longer than `patience`; the next sync tries it again. The last that a writer does.
+    pub(crate) fn empty_log(&self, patience: Duration) -> Result<bool, Error> {
+        self.connection.busy_timeout(patience)?;
+        let is_busy: bool =
+            self.connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get(0))?;
+        Ok(!is_busy)
+    }
 }
 
 impl Archive {

@@ -257,10 +257,8 @@ pub(crate) fn sync_with_writer(
             break;
         }
     }
-    if summary.read > 0 {
-        // What is read later need not go through the log. Without waiting: readers may be in it.
-        writer.connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()))?;
-    }
+    // What is read later need not go through the log. Without waiting: readers may be in it.
+    writer.empty_log(Duration::ZERO)?;
     summary.sessions = sessions.len() as u64;
     summary.sessions_new = sessions.values().filter(|is_new| **is_new).count() as u64;
     summary.milliseconds = begun.elapsed().as_millis() as u64;

@@ -1290,6 +1290,22 @@ fn pruning_keeps_what_is_newer() {
 }
 
 #[test]
+fn what_is_deleted_beside_a_reader_is_overwritten_by_the_next_sync() {
+    let home = Home::new();
+    home.write("s1", &[home.prompt(1, "a thing about walruses")]);
+    home.sync();
+    let reader = rusqlite::Connection::open(home.archive.path()).unwrap();
+    reader.execute_batch("BEGIN; SELECT count(*) FROM sessions;").unwrap();
+    let removal = home.archive.forget("s1", Duration::ZERO).unwrap();
+    assert!((removal.is_in_log, home.holds("walrus")) == (true, true));
+    assert_eq!(home.sync().read, 0);
+    assert!(home.holds("walrus"), "the reader still needs it");
+    drop(reader);
+    assert_eq!(home.sync().read, 0);
+    assert!(!home.holds("walrus"));
+}
+
+#[test]
 fn what_the_settings_do_not_keep_comes_back_once_they_do() {
     let home = Home::new();
     home.write("old", &[home.prompt(1, "an old thing about walruses")]);
@@ -1876,8 +1892,8 @@ fn a_memory_that_a_person_deletes_is_not_made_again() {
     home.remember("s1", 1, &[memory("The first words", 10, [1.0, 0.0]), memory("stays", 11, [0.0, 1.0])]);
     home.remember("s2", 2, &[memory("later words of it", 20, [1.0, 0.0])]);
     let memories = home.archive.memories(&MemoryQuery { limit: 10, ..MemoryQuery::default() }).unwrap();
-    assert!(home.archive.forget_memory(memories[0].id, Duration::from_secs(5)).unwrap());
-    assert!(!home.archive.forget_memory(memories[0].id, Duration::from_secs(5)).unwrap());
+    assert!(home.archive.forget_memory(memories[0].id, Duration::from_secs(5)).unwrap().is_some());
+    assert!(home.archive.forget_memory(memories[0].id, Duration::from_secs(5)).unwrap().is_none());
     assert_eq!(home.memories(), named(&[("stays", 1)]));
     assert!(!home.holds("later words of it") && !home.holds("The first words"));
     let again = [memory("the FIRST words.", 10, [1.0, 0.0]), memory("stays", 11, [0.0, 1.0])];
@@ -2247,7 +2263,7 @@ fn a_memory_that_is_deleted_takes_no_message_with_it() {
     let home = Home::new();
     home.remember("s1", 1, &[memory("the lease", 10, [1.0, 0.0])]);
     let found = home.archive.memories(&MemoryQuery { limit: 1, ..MemoryQuery::default() }).unwrap();
-    assert!(home.archive.forget_memory(found[0].id, Duration::from_secs(5)).unwrap());
+    assert!(home.archive.forget_memory(found[0].id, Duration::from_secs(5)).unwrap().is_some());
     assert_eq!(home.memories(), []);
     // Both had the same number.
     assert_eq!(home.search("wanted").hits[0].message, found[0].id);
@@ -2342,7 +2358,7 @@ fn a_memory_that_a_person_deletes_leaves_no_words_of_the_model() {
     home.archive.note_findings("s1", &ModelFindings { topics, ..ModelFindings::default() }).unwrap();
     home.remember("s1", 1, &[memory(said, 10, [1.0, 0.0])]);
     let memories = home.archive.memories(&MemoryQuery { limit: 10, ..MemoryQuery::default() }).unwrap();
-    assert!(home.archive.forget_memory(memories[0].id, Duration::from_secs(5)).unwrap());
+    assert!(home.archive.forget_memory(memories[0].id, Duration::from_secs(5)).unwrap().is_some());
     assert!(!home.holds("zebra invoices"));
     let topics = vec![(said.to_owned(), vec![])];
     home.archive.note_findings("s1", &ModelFindings { topics, ..ModelFindings::default() }).unwrap();

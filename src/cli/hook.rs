@@ -151,7 +151,7 @@ pub(crate) fn decline(context: &Context, transcript: &Path) -> Result<(), CliErr
     let root = context.root(&context.config_and_errors().0);
     let places = StatePaths::for_brain(&full_path(&root)?);
     places.create()?;
-    Ok(queue::decline(&places.queue(), &full_path(transcript)?)?)
+    Ok(queue::decline(&places.queue(), &full_path(transcript)?, Timestamp::now())?)
 }
 
 /// The folder that the session was started in: its `cwd` follows every `cd`.

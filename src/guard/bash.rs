@@ -264,7 +264,7 @@ impl Reader {
                 here = path::resolve(to, here.as_deref());
             }
             for (target, with_below) in changed_paths(program, arguments) {
-                self.change(target, with_below, here.as_deref());
+                self.change(&target, with_below, here.as_deref());
             }
             if let Some(script) = inner_script(program, arguments) {
                 return self.read(&script, here, depth - 1);
@@ -429,16 +429,22 @@ fn folders<'w>(program: &str, arguments: &'w [String]) -> Vec<&'w str> {
     before.iter().enumerate().filter_map(folder).collect()
 }
 
-/// The folder of `cp -t FOLDER FILE`.
-fn target_option(arguments: &[String]) -> Option<&str> {
-    let joined = arguments.iter().find_map(|word| word.strip_prefix("--target-directory="));
+/// The value of an option, also behind other letters: `cp -t FOLDER FILE`, `curl -sLo FILE`, `--output=FILE`.
+fn option_value<'w>(arguments: &'w [String], letter: char, long: &str) -> Option<&'w str> {
+    let is_it = |word: &str| word == long || is_group(word) && word.ends_with(letter);
+    let joined = |word: &'w String| word.strip_prefix(long)?.strip_prefix('=');
     let mut pairs = arguments.windows(2);
-    let mut apart = || pairs.find(|pair| matches!(pair[0].as_str(), "-t" | "--target-directory"));
-    joined.or_else(|| apart().map(|pair| pair[1].as_str()))
+    let apart = || pairs.find(|pair| is_it(&pair[0])).map(|pair| pair[1].as_str());
+    arguments.iter().find_map(joined).or_else(apart)
+}
+
+/// Whether a word is letters of options: `-t`, `-sLo`.
+fn is_group(word: &str) -> bool {
+    word.starts_with('-') && !word.starts_with("--")
 }
 
 /// The paths that a program writes, moves or deletes, and of each whether all that lies below it goes with it.
-fn changed_paths<'w>(program: &str, arguments: &'w [String]) -> Vec<(&'w str, bool)> {
+fn changed_paths(program: &str, arguments: &[String]) -> Vec<(String, bool)> {
     let git = match program {
         "git" => split_at_command(program, arguments, 0).1.split_first(),
         _ => None,
@@ -447,26 +453,44 @@ fn changed_paths<'w>(program: &str, arguments: &'w [String]) -> Vec<(&'w str, bo
         Some((subcommand, arguments)) => (format!("git {subcommand}"), arguments),
         None => (program.to_owned(), arguments),
     };
-    let operands = |from: usize| -> Vec<&'w str> {
+    let operands = |from: usize| -> Vec<&str> {
         let words = arguments.iter().map(String::as_str);
         words.filter(|word| !word.is_empty() && !word.starts_with('-')).skip(from).collect()
     };
-    let has = |letter: char| {
-        let is_group = |word: &str| word.starts_with('-') && !word.starts_with("--") && word.contains(letter);
-        arguments.iter().any(|word| is_group(word))
-    };
+    let has = |letter: char| arguments.iter().any(|word| is_group(word) && word.contains(letter));
     let has_word = |long: &str| arguments.iter().any(|word| word.starts_with(long));
-    let alone = |paths: Vec<&'w str>| paths.into_iter().map(|path| (path, false)).collect();
+    let alone = |paths: Vec<&str>| paths.into_iter().map(|path| (path.to_owned(), false)).collect();
     match program.as_str() {
         "rm" | "git rm" => {
             let is_recursive = has('r') || has('R') || has_word("--recursive");
-            operands(0).into_iter().map(|path| (path, is_recursive)).collect()
+            operands(0).into_iter().map(|path| (path.to_owned(), is_recursive)).collect()
         }
-        "mv" | "git mv" => {
+        "mv" | "git mv" | "cp" | "ln" | "install" | "rsync" => {
             let paths = operands(0);
+            // `rsync -t` keeps times.
+            let option = (program != "rsync").then(|| option_value(arguments, 't', "--target-directory"));
+            let option = option.flatten();
             // The last one is where the others go, unless an option says that.
-            let to = target_option(arguments).or_else(|| paths.last().copied());
-            paths.into_iter().map(|path| (path, Some(path) != to)).collect()
+            let Some(to) = option.or_else(|| paths.last().copied()) else { return Vec::new() };
+            let sources: Vec<&str> = paths.into_iter().filter(|path| *path != to).collect();
+            // An operand of `install` may be the value of an option.
+            let is_folder = option.is_some()
+                || to.ends_with('/')
+                || matches!(to, "." | "..")
+                || sources.len() > 1 && program != "install";
+            let mut changed = Vec::new();
+            for source in sources {
+                if program.ends_with("mv") {
+                    changed.push((source.to_owned(), true));
+                }
+                let name = source.rsplit('/').next().unwrap_or_default();
+                if is_folder && !matches!(name, "" | "." | "..") {
+                    changed.push((format!("{to}/{name}"), false));
+                }
+            }
+            let removes = program == "rsync" && has_word("--delete");
+            changed.push((to.to_owned(), removes));
+            changed
         }
         // Before the dashes there are names of commits and branches.
         "git checkout" => {
@@ -476,14 +500,12 @@ fn changed_paths<'w>(program: &str, arguments: &'w [String]) -> Vec<(&'w str, bo
         // The folders come before the conditions.
         "find" if arguments.iter().any(|word| word == "-delete") => {
             let paths = arguments.iter().take_while(|word| !word.starts_with(['-', '(', '!']));
-            paths.map(|path| (path.as_str(), true)).collect()
+            paths.map(|path| (path.clone(), true)).collect()
         }
         "tee" | "rmdir" | "unlink" | "touch" | "truncate" | "git restore" => alone(operands(0)),
-        "cp" | "ln" | "install" | "rsync" => {
-            let removes = program == "rsync" && has_word("--delete");
-            let to = target_option(arguments).or_else(|| operands(0).into_iter().next_back());
-            to.map(|path| (path, removes)).into_iter().collect()
-        }
+        "curl" => alone(option_value(arguments, 'o', "--output").into_iter().collect()),
+        "wget" => alone(option_value(arguments, 'O', "--output-document").into_iter().collect()),
+        "dd" => alone(arguments.iter().filter_map(|word| word.strip_prefix("of=")).collect()),
         // The first operand is the script, unless an option holds it.
         "sed" | "gsed" if has('i') || has_word("--in-place") => {
             alone(operands(usize::from(!has('e') && !has('f'))))
@@ -565,7 +587,17 @@ mod tests {
         assert_eq!(changed("cd src && echo x > a.rs"), ["/p/src/a.rs"]);
         assert_eq!(changed("(cd src; echo x > a.rs); echo y >> b.rs"), ["/p/src/a.rs", "/p/b.rs"]);
         assert_eq!(changed("pushd src; ls; popd; echo x > a.rs"), ["/p/a.rs"]);
-        assert_eq!(changed("cp -t app/routes a b"), ["/p/app/routes"]);
+        assert_eq!(
+            changed("cp -at app/routes /x/a b/"),
+            ["/p/app/routes/a", "/p/app/routes"],
+            "of a folder it is not known whether it or what is in it is copied"
+        );
+        assert_eq!(changed("mv a x/ && cd y; cp ../b ."), ["/p/a", "/p/x/a", "/p/x", "/p/y/b", "/p/y"]);
+        assert_eq!(changed("rsync -t a b; ln -s a b c"), ["/p/b", "/p/c/a", "/p/c/b", "/p/c"]);
+        assert_eq!(
+            changed("curl -sLo a x; wget --output-document=b x; dd if=x of=c; wget -qO - x"),
+            ["/p/a", "/p/b", "/p/c"]
+        );
         assert_eq!(changed("cat <<'E' > ../x/y.md\nrm -rf /etc\nE\n"), ["/x/y.md"]);
         assert_eq!(changed("make 2>&1 | tee out/log.txt"), ["/p/out/log.txt"]);
         assert_eq!(changed("sed -i '' 's/a/b/' a.c b.c"), ["/p/a.c", "/p/b.c"]);

@@ -3,10 +3,14 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
+use crate::action::Action;
+use crate::trigger::Trigger;
+
 /// The repositories of the folders that were looked at.
 #[derive(Default)]
 pub struct Repositories {
     roots: HashMap<PathBuf, Option<PathBuf>>,
+    names: HashMap<PathBuf, String>,
 }
 
 impl Repositories {
@@ -25,5 +29,23 @@ impl Repositories {
         let path = Path::new(path);
         let root = self.root(path.parent()?)?;
         Some(path.strip_prefix(root).ok()?.to_str()?.to_owned())
+    }
+
+    /// Whether an action in a folder is in the repository that a trigger is limited to. `name` gives the name of a
+    /// repository, by its root.
+    pub fn has(
+        &mut self,
+        trigger: &Trigger,
+        action: &Action,
+        folder: &Path,
+        name: impl Fn(&Path) -> String,
+    ) -> bool {
+        let Some(wanted) = trigger.repository() else { return true };
+        trigger.folders(action, folder).any(|folder| {
+            self.root(folder).is_some_and(|root| {
+                let name = self.names.entry(root).or_insert_with_key(|root| name(root));
+                name.eq_ignore_ascii_case(wanted.trim_end_matches(".git"))
+            })
+        })
     }
 }

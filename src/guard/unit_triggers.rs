@@ -175,6 +175,34 @@ mod tests {
     }
 
     #[test]
+    fn a_file_that_is_copied_or_moved_into_its_folder_counts() {
+        let file = unit("type: constraint\nscope: [src/auth/keys.rs]", "");
+        for command in [
+            "cp /tmp/keys.rs src/auth/",
+            "mv /tmp/keys.rs src/auth/",
+            "cp /tmp/keys.rs /tmp/other.rs src/auth",
+            "cp -t src/auth /tmp/keys.rs",
+            "cp --target-directory=src/auth /tmp/keys.rs",
+            "cd src/auth && cp /tmp/keys.rs .",
+            "install -m 600 /tmp/keys.rs src/auth/",
+            "rsync -a /tmp/keys.rs src/auth/",
+            "curl -fsSLo src/auth/keys.rs http://localhost/keys",
+            "wget -O src/auth/keys.rs http://localhost/keys",
+            "dd if=/tmp/keys of=src/auth/keys.rs",
+        ] {
+            assert_eq!(evidence(&file, &bash(command)), Some(Evidence::Path), "{command}");
+        }
+        for command in [
+            "cp src/auth/keys.rs /tmp/",
+            "cp /tmp/other.rs src/auth/",
+            "rsync -a /tmp/keys.rs/ src/auth/",
+            "wget -O - http://localhost/src/auth/keys.rs",
+        ] {
+            assert_eq!(evidence(&file, &bash(command)), None, "{command}");
+        }
+    }
+
+    #[test]
     fn the_keys_of_a_long_path_are_bounded() {
         let removal = bash(&format!("rm -r {}", "a/".repeat(30_000)));
         assert_eq!(removal.files().len(), 1);

@@ -11,7 +11,7 @@ use crate::Error;
 use crate::capture::{ATTEMPTS_MAX, Branch, Capture, Claim, Finish, Stage, State};
 use crate::pauses;
 use crate::proposals::{self, ProposedUnit};
-use crate::rows::{check_claim, get};
+use crate::rows::{check_claim, end, get};
 use crate::store::Queue;
 use crate::transcripts::{self, TranscriptStamp};
 use crate::upload;
@@ -430,31 +430,6 @@ fn record_branch(transaction: &Transaction<'_>, id: i64, branch: &Branch) -> Res
         "UPDATE captures SET branch = ?2, commit_id = ?3, units = ?4 WHERE id = ?1",
         params![id, branch.name, branch.commit, branch.units],
     )?;
-    Ok(())
-}
-
-fn end(
-    transaction: &Transaction<'_>,
-    id: i64,
-    outcome: State,
-    reason: Option<&str>,
-    now: Timestamp,
-) -> Result<(), Error> {
-    transaction.execute(
-        "UPDATE captures SET outcome = ?2, claim = NULL, finished_ms = ?4, reason = ?3 WHERE id = ?1",
-        params![id, outcome.as_str(), reason, now.as_millisecond()],
-    )?;
-    // A dead capture keeps its stage's input: a retry goes on from there.
-    if outcome != State::Dead {
-        // While its pull request is open, its branch may have to be made again on a newer base; what a server was given may
-        // have to be given to it again.
-        transaction.execute(
-            "DELETE FROM results WHERE capture_id = ?1 AND NOT (?2 = 'done' AND EXISTS (
-                 SELECT 1 FROM captures WHERE id = ?1 AND (pull_state = 'open' OR stage = 'upload')))",
-            params![id, outcome.as_str()],
-        )?;
-        transaction.execute("DELETE FROM answers WHERE capture_id = ?1", [id])?;
-    }
     Ok(())
 }
 

@@ -129,6 +129,32 @@ pub(crate) fn check_claim(transaction: &Transaction<'_>, claim: &Claim) -> Resul
     if is_valid { Ok(()) } else { Err(Error::Stale { id }) }
 }
 
+/// Ends a capture, and deletes what only its stages needed.
+pub(crate) fn end(
+    transaction: &Transaction<'_>,
+    id: i64,
+    outcome: State,
+    reason: Option<&str>,
+    now: Timestamp,
+) -> Result<(), Error> {
+    transaction.execute(
+        "UPDATE captures SET outcome = ?2, claim = NULL, finished_ms = ?4, reason = ?3 WHERE id = ?1",
+        params![id, outcome.as_str(), reason, now.as_millisecond()],
+    )?;
+    // A dead capture keeps its stage's input: a retry goes on from there.
+    if outcome != State::Dead {
+        // While its pull request is open, its branch may have to be made again on a newer base; what a server was given may
+        // have to be given to it again.
+        transaction.execute(
+            "DELETE FROM results WHERE capture_id = ?1 AND NOT (?2 = 'done' AND EXISTS (
+                 SELECT 1 FROM captures WHERE id = ?1 AND (pull_state = 'open' OR stage = 'upload')))",
+            params![id, outcome.as_str()],
+        )?;
+        transaction.execute("DELETE FROM answers WHERE capture_id = ?1", [id])?;
+    }
+    Ok(())
+}
+
 const SELECT: &str = "SELECT id, session_id, transcript, cwd, origin, stage, claim IS NOT NULL, attempts,
     not_before_ms, outcome, reason, branch, commit_id, units, added_ms, started_ms, finished_ms,
     pushed, pull_number, pull_url, pull_state FROM captures";

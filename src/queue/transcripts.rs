@@ -12,8 +12,8 @@ use jiff::Timestamp;
 use rusqlite::{OptionalExtension as _, Transaction, TransactionBehavior, params};
 
 use crate::Error;
-use crate::capture::{Announcement, ORIGIN_HOOK, ORIGIN_SWEEP};
-use crate::rows::{Added, insert};
+use crate::capture::{Announcement, ORIGIN_HOOK, ORIGIN_SWEEP, State};
+use crate::rows::{Added, end, insert};
 use crate::schema::{self, BusyTimeout};
 use crate::store::{Queue, timestamp};
 
@@ -85,12 +85,13 @@ impl KnownTranscripts {
     pub fn status(&self, session: &str, stamp: &TranscriptStamp) -> TranscriptStatus {
         let transcript = stamp.transcript.to_string_lossy();
         let is_in = |set: &HashSet<String>| set.contains(session) || set.contains(transcript.as_ref());
-        if is_in(&self.waiting) {
-            return TranscriptStatus::Waiting;
-        }
         let row = self.rows.get(transcript.as_ref());
+        // Before all else: what is written from then on is not for anybody, whatever a capture has read before.
         if row.is_some_and(|row| row.skip_reason.as_deref() == Some(DECLINED)) {
             return TranscriptStatus::Declined;
+        }
+        if is_in(&self.waiting) {
+            return TranscriptStatus::Waiting;
         }
         if is_in(&self.unread) {
             return TranscriptStatus::Dead;
@@ -267,15 +268,29 @@ impl Queue {
 }
 
 /// Records from a hook that a session must not be captured: no sweep adds it, even if its transcript
-/// grows. A later announcement of the session counts again.
+/// grows, and a capture that has not read it yet ends. A later announcement of the session counts again.
 ///
 /// # Errors
 /// When the queue cannot be opened or written within 0.4 s.
-pub fn decline(path: &Path, transcript: &Path) -> Result<(), Error> {
+pub fn decline(path: &Path, transcript: &Path, now: Timestamp) -> Result<(), Error> {
     let stamp = TranscriptStamp { transcript: transcript.to_owned(), size: 0, modified_ms: 0 };
     let mut connection = schema::open(path, BusyTimeout::Hook)?;
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     store(&transaction, &stamp, None, Some(DECLINED))?;
+    // Also one that reads it at this moment: its claim is stale then.
+    let unread: Vec<i64> = transaction
+        .prepare(
+            "SELECT id FROM captures WHERE stage = 'intake' AND (outcome IS NULL OR outcome = 'dead')
+             AND (transcript = ?1 OR session_id = ?2)",
+        )?
+        .query_map(
+            [transcript.to_string_lossy(), transcript.file_stem().unwrap_or_default().to_string_lossy()],
+            |row| row.get(0),
+        )?
+        .collect::<Result<_, _>>()?;
+    for id in unread {
+        end(&transaction, id, State::Nothing, Some("the session went on with NUGGET_DISABLE"), now)?;
+    }
     Ok(transaction.commit()?)
 }
 
@@ -301,7 +316,7 @@ fn store(
     Ok(())
 }
 
-/// Whether a session has an unfinished capture, or one that read the transcript as it is now.
+/// Whether a session has an unfinished capture, or one that read the transcript as it is now, or is declined.
 fn is_covered(
     transaction: &Transaction<'_>,
     announcement: &Announcement,
@@ -313,10 +328,16 @@ fn is_covered(
     let read = || {
         transaction
             .prepare_cached(
-                "SELECT 1 FROM seen JOIN captures ON captures.id = seen.capture_id
-                 WHERE seen.transcript = ?1 AND size = ?2 AND modified_ms = ?3",
+                "SELECT 1 FROM seen LEFT JOIN captures ON captures.id = seen.capture_id
+                 WHERE seen.transcript = ?1
+                 AND (size = ?2 AND modified_ms = ?3 AND captures.id IS NOT NULL OR passed_over = ?4)",
             )?
-            .exists(params![stamp.transcript.to_string_lossy(), stamp.size as i64, stamp.modified_ms])
+            .exists(params![
+                stamp.transcript.to_string_lossy(),
+                stamp.size as i64,
+                stamp.modified_ms,
+                DECLINED
+            ])
     };
     Ok(waiting || read()?)
 }
@@ -480,10 +501,40 @@ mod tests {
         test.queue.skip_transcripts(&[(found("a", 1).1, why.clone())]).unwrap();
         assert_eq!(test.record("a", 1), TranscriptStatus::Skipped(why));
         assert_eq!(test.record("a", 2), TranscriptStatus::New);
-        decline(test.queue.path(), Path::new("/t/b.jsonl")).unwrap();
+        decline(test.queue.path(), Path::new("/t/b.jsonl"), test.now).unwrap();
         assert_eq!(test.record("b", 5), TranscriptStatus::Declined);
+        assert_eq!(test.add_all(&["b"], None), [None], "it was declined while the sweep looked");
         let first: Timestamp = "2026-11-01T00:00:00Z".parse().unwrap();
         assert_eq!(test.queue.capture_start(first).unwrap(), first);
         assert_eq!(test.queue.capture_start(test.now).unwrap(), first);
+    }
+
+    #[test]
+    fn a_declined_session_is_read_by_no_earlier_capture() {
+        let test = TestQueue::new();
+        let state = |id| test.queue.capture(id).unwrap().unwrap().state;
+        let decline = || decline(test.queue.path(), Path::new("/t/a.jsonl"), test.now).unwrap();
+        let waits = test.add("a");
+        decline();
+        assert_eq!((state(waits), test.record("a", 1)), (State::Nothing, TranscriptStatus::Declined));
+        // One that reads it, and one that died and would be tried again.
+        let reads = test.add("a");
+        let claim = test.claim(Stage::Intake).unwrap();
+        decline();
+        let stamp = found("a", 1).1;
+        let read = test.queue.advance_with_lines(&claim, Stage::Extraction, b"", &[], Some(&stamp));
+        assert!(matches!(read, Err(Error::Stale { .. })), "{read:?}");
+        let dead = test.add("a");
+        let claim = test.claim(Stage::Intake).unwrap();
+        test.queue.finish(&claim, &Finish::Dead { reason: "d".into() }, test.now).unwrap();
+        decline();
+        assert_eq!((state(reads), state(dead)), (State::Nothing, State::Nothing));
+        // A later announcement counts; what it has read by the next time goes on.
+        let later = test.add("a");
+        let claim = test.claim(Stage::Intake).unwrap();
+        test.queue.advance_with_lines(&claim, Stage::Extraction, b"", &[], Some(&stamp)).unwrap();
+        assert_eq!(test.record("a", 1), TranscriptStatus::Waiting);
+        decline();
+        assert_eq!((state(later), test.record("a", 1)), (State::Queued, TranscriptStatus::Declined));
     }
 }

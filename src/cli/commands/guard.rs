@@ -5,13 +5,13 @@
 //! and the action goes on.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, HashMap};
-use std::path::{Path, PathBuf};
+use std::collections::BTreeMap;
+use std::path::Path;
 
 use actors::CodeContext;
 use archive::Project;
 use brain::{Brain, Config, StatePaths};
-use guard::{Action, Evidence, HookedAction, Trigger};
+use guard::{Action, Evidence, HookedAction, Repositories};
 use index::{Catalog, UnitRecord};
 use jiff::Timestamp;
 use knowledge::UnitId;
@@ -88,7 +88,7 @@ fn answer(context: &Context, config: &Config, input: HookInput) -> Option<HookAn
     let folder = hooked.cwd.clone().or_else(|| hook::project_folder(None))?;
     let mut repositories = Repositories::default();
     let home = std::env::var("HOME").ok();
-    let action = hooked.action(&folder, home.as_deref(), &mut repositories.roots)?;
+    let action = hooked.action(&folder, home.as_deref(), &mut repositories)?;
     let event = hooked.hook_event_name.as_deref()?;
     let keys = action.keys();
     if keys.is_empty() || input.session_id.is_empty() {
@@ -239,7 +239,7 @@ fn find_matches(
             continue;
         }
         let Some(evidence) = trigger.trigger.matches(action) else { continue };
-        if !repositories.has(&trigger.trigger, action, folder) {
+        if !repositories.has(&trigger.trigger, action, folder, |root| Project::from_folder(root).key) {
             continue;
         }
         let best = found.entry(trigger.unit).or_insert(Match { evidence, is_held: trigger.is_held });
@@ -362,26 +362,6 @@ fn what_to_do(body: &str) -> String {
     match remedy {
         Some((_, text)) => text.clone(),
         None => sections.into_iter().map(|(_, text)| text).collect(),
-    }
-}
-
-/// The repositories of the folders that were looked at.
-#[derive(Default)]
-struct Repositories {
-    roots: guard::Repositories,
-    keys: HashMap<PathBuf, String>,
-}
-
-impl Repositories {
-    /// Whether an action is in the repository that a trigger is limited to.
-    fn has(&mut self, trigger: &Trigger, action: &Action, folder: &Path) -> bool {
-        let Some(wanted) = trigger.repository() else { return true };
-        trigger.folders(action, folder).any(|folder| {
-            self.roots.root(folder).is_some_and(|root| {
-                let key = self.keys.entry(root).or_insert_with_key(|root| Project::from_folder(root).key);
-                key.eq_ignore_ascii_case(wanted.trim_end_matches(".git"))
-            })
-        })
     }
 }
 

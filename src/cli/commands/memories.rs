@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::completions;
 use super::sessions::render::short;
-use super::sessions::{PATIENCE, number_of_results};
+use super::sessions::{PATIENCE, note_in_log, number_of_results};
 use crate::archive::open_archive;
 use crate::error::{CliError, MISSING, USAGE};
 use crate::output::{self, ago, counted, safe};
@@ -185,7 +185,7 @@ impl OneArgs {
 
     fn forget(&self) -> Result<(), CliError> {
         let (archive, memory) = self.find()?;
-        archive.forget_memory(memory.id, PATIENCE)?;
+        note_in_log(archive.forget_memory(memory.id, PATIENCE)?.unwrap_or_default());
         if self.json {
             return output::print_json(&json!({ "removed": memory.id }));
         }

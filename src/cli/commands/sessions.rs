@@ -739,6 +739,7 @@ impl PruneArgs {
             return Err(refused("is in the future"));
         }
         let removal = open()?.prune(before, self.dry_run, PATIENCE)?;
+        note_in_log(removal.is_in_log);
         if self.json {
             return output::print_json(&json!({ "dry_run": self.dry_run, "removed": removal }));
         }
@@ -760,6 +761,16 @@ impl PruneArgs {
             );
         }
         output::print(&text)
+    }
+}
+
+/// Says that what was deleted is not overwritten yet, if so.
+pub(super) fn note_in_log(is_in_log: bool) {
+    if is_in_log {
+        output::note(
+            "note: another process reads the archive, as an export into a pager does; what was deleted is overwritten \
+             on the disk by the first `nugget sessions sync` or background round after it has ended",
+        );
     }
 }
 
@@ -786,6 +797,7 @@ impl ForgetArgs {
         let archive = open()?;
         let session = find(&archive, &self.id)?;
         let removal = archive.forget(&session.id, PATIENCE)?;
+        note_in_log(removal.is_in_log);
         if self.json {
             return output::print_json(&json!({ "removed": removal }));
         }
