@@ -14,8 +14,9 @@ const AFTER: &str = "\
 A file that has not changed since the installation is restored byte for byte.
 From a file that has changed only nugget's entries are removed; a file of the
 plugin that you have edited is kept and named. Your brain, its queue and
-nugget's own settings are kept: to delete them, remove the folders ~/brain,
-~/.local/state/nugget and ~/.config/nugget (unless set otherwise).
+nugget's own settings are kept: to delete them, remove the folders ~/brain and
+nugget in ~/.local/state, ~/.local/share, ~/.cache and ~/.config (unless set
+otherwise).
 
 Examples:
   nugget uninstall

@@ -85,7 +85,13 @@ impl WhyArgs {
         let units = &files.units;
         let queue =
             Some(places.queue()).filter(|path| path.exists()).map(|path| Queue::open(&path)).transpose()?;
-        let id = self.resolve_id(&brain, &files, queue.as_ref())?;
+        let id = self.resolve_id(&brain, &files, queue.as_ref()).map_err(|error| {
+            if !std::path::Path::new(&self.id).is_file() {
+                return error;
+            }
+            let file = output::safe(&self.id);
+            error.hint(format!("of a line: nugget why {file}:LINE; of the file: nugget context {file}"))
+        })?;
         let unit = units.iter().find(|(_, unit)| unit.id.as_str() == id);
         let (evidence, forgotten) = match &queue {
             Some(queue) => (queue.evidence(&id)?, queue.forgotten(&id)?),
