@@ -391,6 +391,19 @@ mod tests {
             "htpasswd -nbB ann 'X' > .htpasswd",
             "echo X | sudo -S apt update",
             "echo 'X' | sudo -k -S true",
+            "echo X | passwd --stdin ann",
+            "echo 'X' | docker login -u ann --password-stdin",
+            "unzip -P X a.zip",
+            "7z x a.7z -pX",
+            "sqlcmd -S db -U sa -P 'X'",
+            "sudo useradd -m -p X ann",
+            "gh secret set PROD_PW --body X",
+            "nmcli dev wifi connect shop password X",
+            "gpg --batch --passphrase X -d a.gpg",
+            "openssl pkcs12 -in a.p12 -passout pass:X",
+            "kubectl create secret generic db --from-literal=user=ann --from-literal=db=X",
+            "user ann, password X",
+            "Das Passwort für die Datenbank ist X",
             "Das Passwort lautet: X",
             "the password is: X",
             "sqlplus scott/X@//db:1521/shop",
@@ -411,6 +424,9 @@ mod tests {
             "das Passwort ist X",
             "mot de passe\u{a0}: X",
             "la contraseña es X",
+            "la contraseña de la base es X",
+            "a senha do banco de dados é X",
+            "le mot de passe de la base est X",
             "senha: X",
             "wachtwoord is X",
             "hasło: X",
@@ -466,6 +482,37 @@ mod tests {
     }
 
     #[test]
+    fn a_password_is_found_behind_a_name_that_ends_in_password_or_secret() {
+        for text in [
+            "db_password: X",
+            "ansible_become_password: X",
+            "mysql_root_password: X # since May",
+            "redis_password = X",
+            "smtp_passwd=X",
+            "db_pwd: X",
+            "dbPassword=X",
+            "keyPassword: 'X',",
+            "storePassword=\"X\"",
+            "jwt_secret: X",
+            "api_token: 'X'",
+            "app_secret: \"X\"",
+            "{\\\"app_secret\\\": \\\"X\\\"}",
+            "{\"clientSecret\": \"X\"}",
+        ] {
+            for password in
+                ["TqC3J27X", "TqsFaQfDPr6c", "x7k2m9qa4fze", "Tqz9CPVNPk9aWd3", "TqbW8_xn2Rt5-LmPz9Ka"]
+            {
+                let clean = redact(&text.replace('X', password)).into_owned();
+                assert!(!clean.contains(&password[..6]) && clean.contains("[redacted: "), "{text}: {clean}");
+            }
+        }
+        for text in ["db_password: X", "redis_password = X", "smtpPassword=X"] {
+            let clean = redact(&text.replace('X', "Summer2024!")).into_owned();
+            assert_eq!(clean, text.replace('X', "[redacted: secret]"));
+        }
+    }
+
+    #[test]
     fn a_placeholder_hides_nothing() {
         let key = format!("ghp_{}", "aB3dE5fG7hJ9kL2mN4pQ6rS8tU1vW3xY5zA7");
         for text in [
@@ -508,6 +555,15 @@ mod tests {
             "bypass=enabled1 compass: north-west1 \"trespass\": \"no_entry_1\"",
             "const renderPass = encoder.beginRenderPass(descriptor);\nrenderPass: pipelineDescriptor2,",
             "passes: 3, pass_count=128 pass: $DB_PASS_2 pass=${{ secrets.DB_PASS }} pass: process.env.SMTP_PASS",
+            "self.db_password = hashPassword2(value), db_password = getDbPassword1FromEnv(), pwd: sha256sum",
+            "inet6_token: _bindgen_ty_5, password_hash: argon2.hash, new_password = generate_password_v2()",
+            "token: \"#d8dee9ff\", api_token: 'identifier_2', app_secret: \"my-app-secret-v2\", jwt_secret: base64url",
+            "use the password field2 and the token type2a1b of the form, user ann, password protected1",
+            "unzip -p app2.jar META-INF/MANIFEST.MF, 7z x -p backup1.7z, zip -r site2.zip public1",
+            "gpg --passphrase-file key1.txt, gpg --passphrase $PASS1, nmcli radio wifi on1",
+            "kubectl create configmap app --from-literal=mode=production1 --from-literal=host=db1.shop.org",
+            "echo blob1 | git hash-object -w --stdin, echo \"$PASS1\" | docker login --password-stdin",
+            "pwd=~/src/app2/web, PWD=/home/ann/app2, OLDPWD = build@v2",
             "statuses = [\"pass\", \"failed\", \"pass\", \"skipped\"]",
             "ssh -i ~/.ssh/some-key user@host",
             "ssh -i ~/.ssh/MASTER_KEY user1@host2",

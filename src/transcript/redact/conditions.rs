@@ -1,6 +1,8 @@
 //! What a match of one of our rules must satisfy beside its expression.
 
-use super::entropy::{decode_text, entropy, is_mixed, is_placeholder, is_random, is_word, looks_random};
+use super::entropy::{
+    decode_text, entropy, is_jumbled, is_mixed, is_placeholder, is_random, is_word, looks_random,
+};
 
 /// A match of an expression, for the tests that it cannot express.
 pub(super) struct Match<'a> {
@@ -22,6 +24,7 @@ pub(super) fn condition(name: &str) -> Option<Condition> {
         "value" => is_value,
         "random" => |found| is_random(found.secret),
         "looks-random" => |found| is_value(found) && looks_random(found.secret),
+        "made-password" => |found| is_value(found) && is_made_password(found.secret),
         "no-word" => |found| is_value(found) && !is_word(found.secret),
         "digit" => |found| is_value(found) && has_digit(found.secret),
         "no-numbers" => {
@@ -77,13 +80,16 @@ pub(super) fn condition(name: &str) -> Option<Condition> {
                 && !is_plain_path(found.secret)
                 && (is_random(found.secret)
                     || is_base64_text(found.secret)
+                    || plain && names_a_secret(found.key) && is_jumbled(found.secret)
                     || password && symbols && plain && !names_a_password(found.secret))
         },
         "assignment" => |found| {
             let is_upper = found.key.iter().all(|byte| !byte.is_ascii_lowercase());
             let plain = !found.secret.iter().any(|byte| b".(:".contains(byte));
             // `-i prod-access-key user1@host`: the name of a key's file.
-            let is_apart = found.whole.strip_suffix(found.secret).is_some_and(|key| key.ends_with(b" "));
+            let beginning = found.whole.strip_suffix(found.secret).unwrap_or_default();
+            let is_apart = beginning.ends_with(b" ");
+            let is_assigned = beginning.iter().any(|byte| b":=".contains(byte));
             is_value(found)
                 && !(is_apart && is_address(found.secret))
                 && !is_plain_path(found.secret)
@@ -93,6 +99,10 @@ pub(super) fn condition(name: &str) -> Option<Condition> {
                         && found.secret.len() >= 8
                         && is_mixed(found.secret, 2, 4)
                         && plain
+                    || plain
+                        && (ends_in_password(found.key)
+                            && (is_jumbled(found.secret) || is_assigned && is_made_password(found.secret))
+                            || is_assigned && names_a_secret(found.key) && is_jumbled(found.secret))
                     || is_upper
                         && has_digit(found.secret)
                         && has_letter(found.secret)
@@ -193,6 +203,27 @@ fn is_address(word: &[u8]) -> bool {
 fn ends_in_pass(name: &[u8]) -> bool {
     let lower = name.to_ascii_lowercase();
     lower.ends_with(b"pass") || lower.ends_with(b"_pw")
+}
+
+/// Whether a name is one as `db_password`, `keyPassword` or `db_pwd`.
+fn ends_in_password(name: &[u8]) -> bool {
+    let lower = name.to_ascii_lowercase();
+    [&b"password"[..], b"passwd", b"passphrase", b"pwd"].iter().any(|word| lower.ends_with(word))
+}
+
+/// Whether a name is one as `jwt_secret`, `api_token`, `app_key` or `db_password`.
+fn names_a_secret(name: &[u8]) -> bool {
+    let lower = name.to_ascii_lowercase();
+    let is_key = [&b"secret"[..], b"token", b"key"].iter().any(|word| lower.ends_with(word));
+    is_key || ends_in_pass(name) || ends_in_password(name)
+}
+
+/// Whether a word looks like a password that a program made, or has a digit, a letter and a sign.
+fn is_made_password(word: &[u8]) -> bool {
+    let has_sign = word.iter().any(|byte| b"!@#$%^*".contains(byte));
+    let is_plain = !word.iter().any(|byte| b"=&.(:/".contains(byte));
+    is_jumbled(word)
+        || word.len() >= 8 && has_sign && is_plain && has_digit(word) && has_letter(word) && !is_address(word)
 }
 
 /// Whether a word is the name of a constant, such as `SHADOW_MAP_2`.

@@ -18,6 +18,23 @@ pub(super) fn looks_random(word: &[u8]) -> bool {
     word.len() >= 6 && (has_digit && changes >= 3 || rises.count() >= 2) && entropy(word) >= 2.2
 }
 
+/// Whether a word of eight bytes or more looks like a password that a program made: letters and digits that change every
+/// three bytes, as those of `sha256sum` and `getDb2Password` do not. A colour is none.
+pub(super) fn is_jumbled(word: &[u8]) -> bool {
+    let class = |byte: u8| (byte.is_ascii_digit(), byte.is_ascii_uppercase());
+    // A capital belongs to the small letters behind it.
+    let is_change = |pair: &&[u8]| {
+        class(pair[0]) != class(pair[1]) && !(pair[0].is_ascii_uppercase() && pair[1].is_ascii_lowercase())
+    };
+    word.len() >= 8
+        && !word.starts_with(b"#")
+        && word.split(|byte| !byte.is_ascii_alphanumeric()).any(|part| {
+            let runs = 1 + part.windows(2).filter(is_change).count();
+            let has_digit = part.iter().any(u8::is_ascii_digit);
+            part.len() >= 6 && has_digit && runs >= 4 && runs * 3 >= part.len()
+        })
+}
+
 /// Whether a word has at least so many digits and so many changes between classes of characters.
 pub(super) fn is_mixed(word: &[u8], digits_min: usize, changes_min: usize) -> bool {
     let changes = word
