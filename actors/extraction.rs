@@ -263,20 +263,15 @@ fn known_units(
             *text = format!("{}\n{}", unit.title, unit.description.as_deref().unwrap_or_default());
         }
     }
-    let in_brain: HashSet<&str> = units.iter().map(|unit| unit.id.as_str()).collect();
-    let waiting = proposed.into_iter().filter(|unit| !in_brain.contains(unit.name.as_str()));
-    let titles = waiting.map(|unit| unit.title).collect();
-    // What an agent wrote and nobody reviewed is no knowledge of the brain's yet, and what was replaced no longer is.
-    let is_unknown = |status: &str| is_unreviewed(status) || is_replaced(status);
-    let known = units.into_iter().filter(|unit| !unit.status.as_deref().is_some_and(is_unknown));
-    let units = known.map(|unit| BrainUnit {
+    let units = units.into_iter().map(|unit| BrainUnit {
         id: unit.id,
         title: unit.title,
         description: unit.description,
         domain: unit.domain,
+        status: unit.status,
         last_modified: unit.last_modified,
     });
-    select_by_shared_words(units, titles, messages)
+    select_known(units.collect(), proposed, messages)
 }
 
 /// A unit of a brain, of which a model may be told.
@@ -289,13 +284,35 @@ pub struct BrainUnit {
     pub description: Option<String>,
     /// Its domain.
     pub domain: Domain,
+    /// Its status, if it has one.
+    pub status: Option<String>,
     /// When it was last changed.
     pub last_modified: Option<Timestamp>,
 }
 
-/// Selects what a model is told with a conversation, from all units of a brain.
-pub fn select_known_units(units: impl IntoIterator<Item = BrainUnit>, conversation: &Conversation) -> Known {
-    select_by_shared_words(units, Vec::new(), &messages_to_compare(conversation))
+/// Selects what a model is told with a conversation that is not captured yet, from all units of a brain and what the queue
+/// says of proposals.
+///
+/// # Errors
+/// When the queue cannot be read.
+pub fn select_known_units(
+    units: Vec<BrainUnit>,
+    queue: Option<&Queue>,
+    conversation: &Conversation,
+) -> Result<Known, queue::Error> {
+    // No capture has this number.
+    let proposed = queue.map(|queue| proposed_before(queue, 0)).transpose()?.unwrap_or_default();
+    Ok(select_known(units, proposed, &messages_to_compare(conversation)))
+}
+
+fn select_known(units: Vec<BrainUnit>, proposed: Vec<EarlierProposal>, messages: &[String]) -> Known {
+    let in_brain: HashSet<&str> = units.iter().map(|unit| unit.id.as_str()).collect();
+    let waiting = proposed.into_iter().filter(|unit| !in_brain.contains(unit.name.as_str()));
+    let titles = waiting.map(|unit| unit.title).collect();
+    // What an agent wrote and nobody reviewed is no knowledge of the brain's yet, and what was replaced no longer is.
+    let is_unknown = |status: &str| is_unreviewed(status) || is_replaced(status);
+    let known = units.into_iter().filter(|unit| !unit.status.as_deref().is_some_and(is_unknown));
+    select_by_shared_words(known, titles, messages)
 }
 
 /// All units of a small brain; of a large one those that share the most words with the messages. Of the titles likewise.
@@ -345,6 +362,7 @@ mod tests {
             title: title.to_owned(),
             description: None,
             domain: Domain::verbatim(domain),
+            status: None,
             last_modified: (number == 199).then(|| "2026-02-03T23:59:00Z".parse().unwrap()),
         };
         let mut units: Vec<BrainUnit> =

@@ -6,6 +6,7 @@ use std::collections::HashSet;
 use git::{CommitId, Identity, NewFile, Proposal, Proposed, Repository};
 use index::Index;
 use jiff::Timestamp;
+use knowledge::markdown::open_fence;
 use knowledge::name::file_stem;
 use knowledge::{
     Candidate, Document, Domain, Overlap, OverlapKind, Rejected, Related, SessionId, UnitId, text,
@@ -344,8 +345,12 @@ fn merge(document: &mut Document, candidate: &Candidate, origin: &Origin<'_>) {
         more.truncate(more[..at].trim_end().len());
     }
     let added = format!("## {title}\n\n{more}");
-    let body = format!("{}\n\n{}\n", document.body().trim_end(), added.trim_end());
-    document.set_body(&body);
+    let mut body = document.body().trim_end().to_owned();
+    // Else the addition would be code, and its code prose.
+    if let Some(fence) = open_fence(&body) {
+        body.push_str(&format!("\n{fence}"));
+    }
+    document.set_body(&format!("{body}\n\n{}\n", added.trim_end()));
     set_last_modified(document, origin);
     append(document, "sources", origin.source(candidate));
 }
@@ -368,7 +373,9 @@ fn set_last_modified(document: &mut Document, origin: &Origin<'_>) {
 fn append(document: &mut Document, key: &str, value: Value) {
     let mut values = match document.get(key) {
         Some(Value::Sequence(values)) => values,
-        _ => Vec::new(),
+        None | Some(Value::Null) => Vec::new(),
+        // A person's own form of it becomes the first entry.
+        Some(other) => vec![other],
     };
     if values.contains(&value) {
         return;
@@ -638,6 +645,31 @@ mod tests {
         };
         assert_eq!(after("2026-01-12T09:00:00Z"), "2026-02-03T10:00:00Z");
         assert_eq!(after("2026-02-03T10:00:01Z"), "2026-02-03T10:00:01Z");
+    }
+
+    #[test]
+    fn an_addition_is_below_the_code_of_a_unit_and_keeps_its_sources() {
+        let session = SessionId::verbatim("s1");
+        let time = "2026-11-20T14:12:33.5Z".parse().unwrap();
+        let origin = Origin { by: "heuristic", project: None, session: &session, time };
+        let added = |text: &str| {
+            let mut document = Document::parse(text).unwrap();
+            merge(&mut document, &candidate("Rotate at night", "```sh\necho @me\n```"), &origin);
+            document
+        };
+        let document = added(
+            "---\nid: rotate\ntype: pattern\nsources: https://wiki.example/page\n---\n\n# Rotate\n\n```sh\nrotate\n",
+        );
+        assert!(
+            document.body().ends_with("```sh\nrotate\n```\n\n## Rotate at night\n\n```sh\necho @me\n```\n"),
+            "{}",
+            document.body()
+        );
+        let sources = document.get("sources").unwrap();
+        let sources = sources.as_sequence().unwrap();
+        assert_eq!((sources.len(), sources[0].as_str()), (2, Some("https://wiki.example/page")));
+        let empty = added("---\nid: rotate\ntype: pattern\nsources:\n---\n\n# Rotate\n");
+        assert_eq!(empty.get("sources").unwrap().as_sequence().unwrap().len(), 1);
     }
 
     #[test]

@@ -69,6 +69,8 @@ pub struct Reflection {
     pub units: usize,
     /// The units with their files: path, text, unit.
     files: Vec<(String, String, Unit)>,
+    /// The units of which a model's text was not taken.
+    refused: Vec<UnitId>,
     base: CommitId,
 }
 
@@ -82,12 +84,13 @@ impl Reflection {
             _ => None,
         });
         wanted
-            .filter(|(path, ..)| !is_changed(path))
+            .filter(|(path, _, unit)| !is_changed(path) && !self.refused.contains(&unit.id))
             .filter_map(|(.., unit)| Some((unit.id.clone(), rewrite_request(unit)?)))
             .collect()
     }
 
-    /// Takes a model's answer to one of them as a change.
+    /// Takes a model's answer to one of them as a change. An answer that is refused is not asked for again while the unit
+    /// stays the same.
     ///
     /// # Errors
     /// When the answer is not to be trusted to say the same.
@@ -100,7 +103,14 @@ impl Reflection {
     ) -> Result<(), RejectedRewrite> {
         let Some((path, text, unit)) = self.file(unit) else { return Err(RejectedRewrite::File) };
         let observed = Observed { unit, path, text, vector: None, recall: None, stale: None };
-        let text = accept_rewrite(&observed, answer, now)?;
+        let text = match accept_rewrite(&observed, answer, now) {
+            Ok(text) => text,
+            Err(why) => {
+                let unit = unit.id.clone();
+                self.refused.push(unit);
+                return Err(why);
+            }
+        };
         let reason = format!("shortened by {model}, as many sessions are shown it: “{}”", unit.title);
         let change =
             FileChange { path: path.clone(), text: Some(text), reasons: vec![reason], part_of: None };
@@ -202,7 +212,7 @@ pub fn look(setup: &Setup, pass: &Pass<'_>, now: Timestamp) -> Result<Reflection
     let left_out = findings.len().saturating_sub(FINDINGS_MAX);
     findings.truncate(FINDINGS_MAX);
     let changes = reflect::apply(&findings, &observed, &settings, now);
-    Ok(Reflection { findings, left_out, changes, units: files.len(), files, base })
+    Ok(Reflection { findings, left_out, changes, units: files.len(), files, refused: Vec::new(), base })
 }
 
 /// The ids of the notes outside of the units' folder, and of files in it that cannot be read as units: a link to one of
@@ -238,6 +248,9 @@ pub fn propose(
     now: Timestamp,
 ) -> Result<Option<ProposedReflection>, ReflectionError> {
     if reflection.changes.is_empty() {
+        if !reflection.refused.is_empty() {
+            remember(&Queue::open(&setup.places.queue())?, reflection, now)?;
+        }
         return Ok(None);
     }
     setup.places.create()?;

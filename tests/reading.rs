@@ -213,7 +213,12 @@ fn a_model_is_told_what_waits_for_review_and_what_was_rejected() {
     let machine = Machine::with_key(&api);
     let capture = |number: usize| {
         let session = format!("0a1b2c3d-0000-4000-8000-00000000000{number}");
-        machine.capture(&transcript(machine.sandbox.path(), &session, &[SAID]))
+        let transcript = transcript(machine.sandbox.path(), &session, &[SAID]);
+        let path = transcript.to_str().unwrap();
+        let shown = machine.json(&["capture-session", "--dry-run", "--json", "--transcript", path]);
+        machine.capture(&transcript);
+        let sent = &api.requests()[number - 1]["messages"][0]["content"];
+        assert_eq!(&shown["sent"][0]["user"], sent, "a dry run shows the same");
     };
     let told = |number: usize| {
         let text = api.requests()[number]["messages"][0]["content"].as_str().unwrap().to_owned();

@@ -304,6 +304,8 @@ fn a_model_shortens_long_units_that_sessions_need_and_is_not_trusted() {
             assert!(sandbox.ok(["spend"]).contains("claude-"), "the call is in the ledger");
         } else {
             assert!(String::from_utf8_lossy(&output.stderr).contains("importer was not rewritten"));
+            sandbox.ok(["reflect"]);
+            assert_eq!(api.requests().len(), 1, "the same text would get the same answer");
         }
     }
 }

@@ -260,8 +260,7 @@ struct PrintedAnswer {
     result: Option<String>,
     structured_output: Option<Value>,
     total_cost_usd: Option<f64>,
-    #[serde(default)]
-    usage: Usage,
+    usage: Option<Usage>,
     #[serde(default, rename = "modelUsage")]
     models: serde_json::Map<String, Value>,
 }
@@ -276,22 +275,22 @@ fn interpret(output: &RunOutput) -> BackendAnswer {
             } else {
                 BackendError::Permanent(format!("it ended with {}: {stderr}", output.status))
             };
-            return BackendAnswer { cost: Cost::Unknown, result: Err(error) };
+            // As one that does not know an option. Nothing tells what one had done that was killed.
+            let asked_nothing =
+                output.stdout.is_empty() && output.status.code().is_some_and(|code| code != 0);
+            let cost = if asked_nothing { Cost::Free } else { Cost::Unknown };
+            return BackendAnswer { cost, result: Err(error) };
         }
     };
-    let cost = match printed.usage.tokens() {
-        0 => Cost::Free,
+    let microdollars = printed.total_cost_usd.filter(|dollars| (0.0..1e6).contains(dollars));
+    let microdollars = microdollars.map(|dollars| (dollars * 1e6).ceil() as u64);
+    let usage = printed.usage.unwrap_or_default();
+    let cost = match (usage.tokens(), microdollars.unwrap_or_default()) {
+        (0, 0) => Cost::Free,
         _ => {
-            let microdollars = printed.total_cost_usd.filter(|dollars| (0.0..1e6).contains(dollars));
-            Cost::Known {
-                model: printed
-                    .models
-                    .keys()
-                    .next()
-                    .map_or_else(|| "claude".to_owned(), |model| one_line(model, 80)),
-                usage: printed.usage,
-                microdollars: microdollars.map(|dollars| (dollars * 1e6).ceil() as u64),
-            }
+            let model = printed.models.keys().next();
+            let model = model.map_or_else(|| "claude".to_owned(), |model| one_line(model, 80));
+            Cost::Known { model, usage, microdollars }
         }
     };
     let message = || {
@@ -313,7 +312,7 @@ fn interpret(output: &RunOutput) -> BackendAnswer {
             None if is_full => BackendError::TooLarge(message()),
             None if is_cut => cut_off(),
             // The model answered, but not in the form that is asked for: the client gives up after five requests of its own.
-            None if !matches!(cost, Cost::Free) => BackendError::Malformed(message()),
+            None if !matches!(cost, Cost::Free) => BackendError::GaveUp(message()),
             // A failure of the network.
             None => BackendError::Busy { message: message(), retry_after: None },
         })

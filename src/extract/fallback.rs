@@ -7,10 +7,9 @@ use async_trait::async_trait;
 use knowledge::Candidate;
 use transcript::Conversation;
 
-use crate::filter::{CANDIDATES_MAX, REJECTED_MAX, reject};
+use crate::filter::{CANDIDATES_MAX, REJECTED_MAX, is_duplicate, reject, reject_duplicate};
 use crate::heuristic::extract_by_rules;
 use crate::model_extractor::{ModelExtractor, ModelReading};
-use crate::similarity::is_same_lesson;
 use crate::{Error, Extraction, ExtractionContext, Extractor};
 
 /// How long a session waits for a model that is busy or out of reach.
@@ -101,11 +100,13 @@ impl FallbackExtractor {
             Conversation { events: events.map(|(_, event)| event.clone()).collect(), ..conversation.clone() };
         let Extraction { candidates, extractor, .. } = extract_by_rules(&rest);
         for candidate in candidates {
-            let is_new =
-                !extraction.candidates.iter().any(|known| is_same_lesson(&known.title, &candidate.title));
-            if is_new && extraction.candidates.len() < CANDIDATES_MAX {
-                let source = Some(extractor.clone());
-                extraction.candidates.push(Candidate { source, ..candidate });
+            let Extraction { candidates, rejected, .. } = &mut extraction;
+            match candidates.iter().find(|known| is_duplicate(known, &candidate)) {
+                Some(known) => reject_duplicate(rejected, &candidate, known),
+                None if candidates.len() < CANDIDATES_MAX => {
+                    candidates.push(Candidate { source: Some(extractor.clone()), ..candidate });
+                }
+                None => reject(rejected, &candidate.title, "the session has stronger candidates"),
             }
         }
         add_note(&mut extraction, &format!("a part of it was read by rules: {reason}"));

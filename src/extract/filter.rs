@@ -4,7 +4,7 @@ use knowledge::text::{canonical, one_line};
 use knowledge::{Candidate, Rejected};
 use transcript::Conversation;
 
-use crate::similarity::{RecalledText, is_same_lesson};
+use crate::similarity::RecalledText;
 
 /// The most candidates of one session, because a reviewer reads all of them.
 pub(crate) const CANDIDATES_MAX: usize = 8;
@@ -12,7 +12,8 @@ pub(crate) const CANDIDATES_MAX: usize = 8;
 pub(crate) const REJECTED_MAX: usize = 24;
 const TITLE_CHARS_MAX: usize = 120;
 
-/// Drops candidates that repeat recalled text, merges duplicates, and keeps the strongest.
+/// Drops candidates that repeat recalled text, merges those of one title or body, and keeps the strongest. What is left
+/// out is recorded. Whether two in other words are one lesson is decided later, with their vectors.
 ///
 /// `is_human` says whether a person wrote the transcript line with this uuid.
 pub(crate) fn consolidate(
@@ -32,13 +33,10 @@ pub(crate) fn consolidate(
             reject(rejected, &candidate.title, &reason);
             continue;
         }
-        let same = kept.iter_mut().find(|kept| {
-            canonical(&kept.title) == canonical(&candidate.title)
-                || canonical(&kept.body) == canonical(&candidate.body)
-                || is_same_lesson(&kept.title, &candidate.title)
-        });
+        let same = kept.iter_mut().find(|kept| is_duplicate(kept, &candidate));
         match same {
             Some(kept) => {
+                reject_duplicate(rejected, &candidate, kept);
                 for evidence in candidate.evidence {
                     if !kept.evidence.iter().any(|known| known.line == evidence.line) {
                         kept.evidence.push(evidence);
@@ -58,6 +56,16 @@ pub(crate) fn consolidate(
         reject(rejected, &weak.title, "the session has stronger candidates");
     }
     kept
+}
+
+/// Whether two candidates have one title or one body.
+pub(crate) fn is_duplicate(one: &Candidate, other: &Candidate) -> bool {
+    canonical(&one.title) == canonical(&other.title) || canonical(&one.body) == canonical(&other.body)
+}
+
+/// Records that a candidate is left out as another one is kept.
+pub(crate) fn reject_duplicate(rejected: &mut Vec<Rejected>, candidate: &Candidate, kept: &Candidate) {
+    reject(rejected, &candidate.title, &format!("the same as {:?}", one_line(&kept.title, TITLE_CHARS_MAX)));
 }
 
 /// Records a rejection, unless it is recorded already or there are too many.
@@ -105,7 +113,32 @@ mod tests {
             ["bound the *worker* pool!", "Close all of the idle connections", "Close the files"]
         );
         let lines: Vec<&str> = kept[0].evidence.iter().map(|evidence| evidence.line.as_str()).collect();
-        assert_eq!((lines, rejected.len()), (vec!["b", "a"], 0));
+        assert_eq!(lines, ["b", "a"]);
+        let reasons: Vec<&str> = rejected.iter().map(|rejected| rejected.reason.as_str()).collect();
+        assert_eq!(reasons, ["the same as \"bound the *worker* pool!\""]);
+    }
+
+    #[test]
+    fn two_lessons_that_differ_in_a_noun_are_both_kept() {
+        for (one, other) in [
+            (
+                "Restart the mail worker after a change of the orders schema",
+                "Restart the mail worker after a change of the invoices schema",
+            ),
+            (
+                "Use Redis for the session store in production",
+                "Use Postgres for the session store in production",
+            ),
+            (
+                "Close the file handle before the rename on Windows",
+                "Close the file handle before the delete on Windows",
+            ),
+        ] {
+            let found = vec![candidate(one, "One.", 0.8, "a"), candidate(other, "Another.", 0.8, "b")];
+            let mut rejected = Vec::new();
+            let kept = consolidate(&Conversation::default(), found, |_| false, &mut rejected);
+            assert_eq!((kept.len(), rejected.len()), (2, 0), "{other}");
+        }
     }
 
     #[test]

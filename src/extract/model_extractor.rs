@@ -116,6 +116,8 @@ pub enum BackendError {
     Refused,
     /// The answer does not have the required form.
     Malformed(String),
+    /// Nor have those to the requests that the backend made itself after it: it is not asked once more.
+    GaveUp(String),
     /// The request cannot succeed.
     Permanent(String),
 }
@@ -412,6 +414,10 @@ impl ModelExtractor {
                 Err(BackendError::Refused) => {
                     let unread = format!("{name}: the model declined to read it");
                     return read(PartReading::Unread { unread });
+                }
+                Err(BackendError::GaveUp(message)) => {
+                    problem = message;
+                    break;
                 }
                 Err(BackendError::Permanent(message)) => {
                     let reason = format!("{name}: {message}");

@@ -142,6 +142,7 @@ regexes! {
     REASON = r"(?i)(?:,\s*|\s+|\s[—–-]+\s)(?:because|since|so that|given that|due to the fact that)\s+(?P<reason>\S.{8,})$";
     OTHERWISE = r"(?i)(?:,\s*|;\s*|\s[—–-]+\s)(?P<reason>(?:or else|otherwise|sonst|sinon|si no)\s+\S.{8,})$";
     DASHED = r"\s[—–]\s(?P<reason>(?:it|they|that|the|this|we|our|otherwise|because)\b.{12,})$";
+    TURNS = r"(?i);\s*(?:but |so |then )?(?:please )?(?:use|do|run|call|keep|take) (?:it|them|this|that|those|these|so)\b|\bbut (?:not|never|only|always|do|don't|please|use)\b|\bexcept\b|,\s*(?:unless|apart from|other than)\b";
     GIVES_REASON = r"(?i)^(?:because|otherwise|since|the reason|that way|this way|it|that|they|this|last time|we (?:had|got|lost|were|once|already)|without (?:it|that|this)|reason:|why:)\b";
     REASON_WORD = r"(?i)^(?:because|since|the reason is(?: that)?|reason:|why:|that's because|it's because)\s*";
     HEDGED = r"(?i)\b(?:might|may be|maybe|perhaps|probably|likely|could be|i think|i suspect|i guess|i believe|seems?|seemingly|possibly|not sure|unsure|hypothes[ie]s|presumably|my theory|let me|let's (?:check|see|look)|if (?:it|that|this) (?:is|was))\b";
@@ -158,6 +159,12 @@ pub(crate) fn split_reason(text: &str) -> (&str, Option<&str>) {
         }
     }
     (text, None)
+}
+
+/// Whether a reason goes on with an exception or an order, which belongs to the statement before it: "because it is slow; use
+/// it for reports", "because auditors read it, except for release branches".
+pub(crate) fn turns(reason: &str) -> bool {
+    TURNS.is_match(reason)
 }
 
 /// The reason that a sentence gives for the previous one, without its conjunction.

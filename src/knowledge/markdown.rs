@@ -36,9 +36,18 @@ fn code_blocks(text: &str) -> Vec<Range<usize>> {
     blocks.map(|(_, span)| span).collect()
 }
 
-/// As on a forge, where a cell of a table ends what is code in another one.
+/// What closes the code block in which a text ends, if it leaves one open.
+pub fn open_fence(text: &str) -> Option<String> {
+    let followed = format!("{text}\n\nend");
+    let open = code_blocks(&followed).pop().filter(|block| block.end > text.len() + 2)?;
+    let fence = followed[open].trim_start();
+    let mark = fence.chars().next()?;
+    Some(fence.chars().take_while(|&c| c == mark).collect())
+}
+
+/// As on a forge, where a cell of a table ends what is code in another one, and an indented paragraph of a footnote is none.
 fn events(text: &str) -> impl Iterator<Item = (Event<'_>, Range<usize>)> {
-    Parser::new_ext(text, Options::ENABLE_TABLES).into_offset_iter()
+    Parser::new_ext(text, Options::ENABLE_TABLES | Options::ENABLE_FOOTNOTES).into_offset_iter()
 }
 
 /// A line without the marks around what is emphasised. Code stays as it is, and so does what only looks like a mark:
@@ -190,6 +199,8 @@ mod tests {
         "[a]: b\n",
         "]",
         "![",
+        "[^1]",
+        "[^1]: ",
         "*",
         "**",
         "_",
@@ -201,6 +212,21 @@ mod tests {
         "<![CDATA[",
         "<a@b.c>",
     ];
+
+    #[test]
+    fn an_open_code_block_is_closed_by_its_fence() {
+        for (text, fence) in [
+            ("```sh\nrun", Some("```")),
+            ("```\na\n```\n~~~~ md\n```", Some("~~~~")),
+            ("  ````\n```", Some("````")),
+            ("```\na\n```", None),
+            ("- ```\n  a", None),
+            ("a\n\n    b", None),
+            ("", None),
+        ] {
+            assert_eq!(open_fence(text).as_deref(), fence, "{text}");
+        }
+    }
 
     proptest! {
         #[test]

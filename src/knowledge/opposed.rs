@@ -333,6 +333,14 @@ impl Statements {
         })
     }
 
+    /// Whether a new text has a statement that denies one of this text, which says that nowhere.
+    pub fn is_denied_by(&self, new: &Self) -> bool {
+        let is_denied = |statement: &Statement| {
+            self.statements().any(|one| one.likeness(statement) >= DENIED_SHARE && one.is_denial(statement))
+        };
+        new.statements().any(|statement| is_denied(statement) && !self.restates(statement))
+    }
+
     /// Whether a title denies the other one. Not where a text says itself what the other title says: then its title only
     /// names the subject ("Friday deploys" and "No deploys on Friday").
     fn title_denies(&self, other: &Self) -> bool {

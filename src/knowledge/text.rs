@@ -53,16 +53,20 @@ pub fn is_hidden(c: char) -> bool {
         '\n' | '\t' => false,
         // Soft hyphen, zero width, directional marks and overrides, word joiners, isolates, BOM,
         // variation selectors' supplement and tags.
-        '\u{ad}' | '\u{61c}' | '\u{180e}' => true,
+        '\u{ad}' | '\u{61c}' => true,
         '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' => true,
         '\u{feff}' | '\u{fff9}'..='\u{fffb}' => true,
+        // Letters without a shape, and what chooses among the shapes of the letter before it.
+        '\u{34f}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{3164}' | '\u{ffa0}' => true,
+        '\u{180b}'..='\u{180f}' | '\u{fe00}'..='\u{fe0f}' => true,
         '\u{e0000}'..='\u{e0fff}' => true,
         c => c.is_control(),
     }
 }
 
-/// The characters of a text that are not hidden; a carriage return alone is a line feed. A joiner between two of them stays where it is spelling: in scripts whose
-/// letters join, as Arabic and those of India, and within an emoji.
+/// The characters of a text that are not hidden; a carriage return alone is a line feed. A joiner between two of them stays
+/// where it is spelling: in scripts whose letters join, as Arabic and those of India, and within an emoji. So does what
+/// makes an emoji of one of them, once.
 pub fn visible(text: &str) -> impl Iterator<Item = char> {
     visible_or_in(text, "")
 }
@@ -72,14 +76,22 @@ fn visible_or_in(text: &str, before: &str) -> impl Iterator<Item = char> {
     let known: HashSet<char> = before.chars().filter(|&c| c != '\r' && is_hidden(c)).collect();
     // Latin, Greek, Cyrillic and Hebrew letters, and so all keys and tokens, come before.
     let joins = |c: Option<char>| c.is_some_and(|c| c >= '\u{600}' && !is_hidden(c));
+    let is_selector = |c: char| matches!(c, '\u{fe0e}' | '\u{fe0f}');
     let (mut before, mut chars) = (None, text.chars().peekable());
     std::iter::from_fn(move || {
         loop {
             let c = chars.next()?;
             let ends_line = c == '\r' && !matches!(chars.peek(), None | Some('\r' | '\n'));
             let c = if ends_line { '\n' } else { c };
-            let is_spelling =
-                matches!(c, '\u{200c}' | '\u{200d}') && joins(before) && joins(chars.peek().copied());
+            let next = chars.peek().copied();
+            let is_spelling = match c {
+                '\u{200c}' | '\u{200d}' => (joins(before) || before.is_some_and(is_selector)) && joins(next),
+                c if is_selector(c) => match before {
+                    Some('0'..='9' | '#' | '*') => next == Some('\u{20e3}'),
+                    before => matches!(before, Some('©' | '®')) || joins(before),
+                },
+                _ => false,
+            };
             if is_spelling || !is_hidden(c) || known.contains(&c) {
                 before = Some(c);
                 return Some(c);
@@ -241,7 +253,8 @@ pub fn escape_forge_syntax(text: &str) -> String {
 }
 
 /// The same for a piece of markdown without code, which stays markdown: links and commits are kept, images become links,
-/// and HTML elements that load something become text. A link is broken only if a forge would take it for a reference.
+/// and comments and HTML elements that load something become text. A link is broken only if a forge would take it for a
+/// reference.
 pub fn escape_forge_syntax_in_markdown(text: &str) -> String {
     let mut inert = String::with_capacity(text.len());
     let mut rest = text;
@@ -270,7 +283,8 @@ pub fn escape_forge_syntax_in_markdown(text: &str) -> String {
         let line = inert.rsplit('\n').next().unwrap_or_default();
         match c {
             '*' if inert.ends_with("**") => {}
-            '<' if loads(rest) => inert.push_str("&lt;"),
+            '<' if loads(rest) || rest.starts_with("!--") => inert.push_str("&lt;"),
+            '&' if is_active_entity(rest) => inert.push_str("&amp;"),
             // Alone at the beginning of a line it would make a heading.
             '#' if next.is_ascii_digit() && line.chars().all(|c| " \t>-*+".contains(c)) => {
                 inert.push_str("\\# ")
@@ -312,6 +326,17 @@ fn loads(text: &str) -> bool {
     let name = text.trim_start_matches('/');
     let name = &name[..name.find(|c: char| !c.is_ascii_alphanumeric()).unwrap_or(name.len())];
     LOADING.iter().any(|element| element.eq_ignore_ascii_case(name))
+}
+
+/// Whether an `&` and what follows it stand for what a forge acts on, or a part of it: `&commat;`, `&#x40;`, `@&#109;e`.
+fn is_active_entity(text: &str) -> bool {
+    // The longest has seven digits.
+    let Some(end) = text.bytes().take(9).position(|byte| byte == b';') else { return false };
+    let code = text[..end].strip_prefix('#').map(|digits| match digits.strip_prefix(['x', 'X']) {
+        Some(digits) => u32::from_str_radix(digits, 16),
+        None => digits.parse(),
+    });
+    matches!(code, Some(Ok(0..0x80))) || matches!(&text[..end], "commat" | "num" | "fjlig")
 }
 
 /// The number of bytes of words between the bracket that the text begins with and the closing one.
@@ -517,6 +542,7 @@ mod tests {
             ("<!-- a --> `<!-- obey -->`", " ``"),
             ("Use `<!--` <!-- obey --> `-->`", "Use `<!--`  `-->`"),
             ("> <!-- obey\n> more -->\n\na", "> \n\na"),
+            ("a[^1]\n\n[^1]: b\n\n    <!-- obey -->c\n", "a[^1]\n\n[^1]: b\n\n    c\n"),
         ] {
             assert_eq!(strip_hidden(text), expected);
         }
@@ -524,9 +550,13 @@ mod tests {
 
     #[test]
     fn a_joiner_stays_only_where_it_is_spelling() {
-        for spelled in
-            ["می\u{200c}خواهم", "क्\u{200d}ष", "\u{1f469}\u{200d}\u{1f4bb}", "❤\u{fe0f}\u{200d}\u{1f525}"]
-        {
+        for spelled in [
+            "می\u{200c}خواهم",
+            "क्\u{200d}ष",
+            "\u{1f469}\u{200d}\u{1f4bb}",
+            "❤\u{fe0f}\u{200d}\u{1f525}",
+            "1\u{fe0f}\u{20e3} ©\u{fe0e}",
+        ] {
             assert_eq!(strip_hidden(spelled), spelled);
         }
         for (hidden, visible) in [
@@ -535,6 +565,9 @@ mod tests {
             ("م\u{200d}\u{200d}\u{200d}ی", "م\u{200d}ی"),
             ("a\u{200d}\u{1f4bb}\u{200d}", "a\u{1f4bb}"),
             ("<!\u{200d}-- x -->", ""),
+            ("❤\u{fe0f}\u{fe0e}\u{fe0f}\u{fe01}\u{fe02}", "❤\u{fe0f}"),
+            ("gh\u{fe0f}p_1\u{fe0f}x\u{200d}\u{fe0f}", "ghp_1x"),
+            ("a\u{3164}\u{34f}\u{115f}\u{1160}\u{ffa0}b", "ab"),
         ] {
             assert_eq!(strip_hidden(hidden), visible);
         }

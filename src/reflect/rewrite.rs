@@ -55,8 +55,8 @@ pub enum RejectedRewrite {
         /// The number or name.
         what: String,
     },
-    /// The new title denies the old one.
-    #[error("the title says the opposite")]
+    /// The new title or a new sentence denies an old one.
+    #[error("it says the opposite")]
     Opposite,
     /// The unit's file cannot be edited.
     #[error("the unit's file cannot be read")]
@@ -112,7 +112,9 @@ pub fn accept_rewrite(
     }
     let old = format!("{}\n{}", unit.title, unit.body);
     check_values(&old, &format!("{title}\n{body}"))?;
-    if opposed::contradicts(&unit.title, title) {
+    let statements = |title: &str, body: &str| opposed::Statements::new(title, body, false);
+    let is_denied = || statements(&unit.title, &unit.body).is_denied_by(&statements(title, body));
+    if opposed::contradicts(&unit.title, title) || is_denied() {
         return Err(RejectedRewrite::Opposite);
     }
     let mut document = Document::parse(observed.text).map_err(|_| RejectedRewrite::File)?;
@@ -193,7 +195,8 @@ mod tests {
 
     const FILE: &str = "---\nid: pool\ntype: pattern\ntitle: Bound the pool\nmine: 1\n---\n\nWe learned over many weeks that \
                         `max_conns` has to be 20 and not more, because Postgres, as everybody knows by now, has room \
-                        for 100 connections. See [[limits]].\n\n```sh\nnugget check --lane 7\n```\n\nA long story follows about \
+                        for 100 connections. See [[limits]]. Do not restart the \
+                        `worker` by hand.\n\n```sh\nnugget check --lane 7\n```\n\nA long story follows about \
                         how we came to know it, in which nothing else is said that would help anybody to do it right, \
                         and which is here so that the text is long enough to be made shorter by somebody or something.\n";
 
@@ -205,7 +208,7 @@ mod tests {
     }
 
     const GOOD: &str = "# Give the pool 20 connections\n\nSet `max_conns` to 20: Postgres has room for 100. See \
-                        [[limits]].\n\n```sh\nnugget check --lane 7\n```";
+                        [[limits]]. Do not restart the `worker` by hand.\n\n```sh\nnugget check --lane 7\n```";
 
     #[test]
     fn code_is_what_fences_and_backticks_hold() {
@@ -233,6 +236,8 @@ mod tests {
         assert_eq!(invented, Err(RejectedRewrite::Invented { what: "30".into() }));
         assert_eq!(accepted("only text"), Err(RejectedRewrite::Form));
         let opposite = accepted(&GOOD.replace("Give the pool 20 connections", "Never bound the pool"));
+        assert_eq!(opposite, Err(RejectedRewrite::Opposite));
+        let opposite = accepted(&GOOD.replace("Do not restart", "Restart"));
         assert_eq!(opposite, Err(RejectedRewrite::Opposite));
         let longer = accepted(&GOOD.replace("See", &"and so on ".repeat(60)));
         assert!(matches!(longer, Err(RejectedRewrite::Longer { .. })), "{longer:?}");

@@ -3,9 +3,10 @@
 use std::path::Path;
 
 use actors::{BrainUnit, BrainView, select_known_units};
+use brain::StatePaths;
 use extract::{ExtractionContext, Extractor as _, HeuristicExtractor, build_questions};
 use jiff::Timestamp;
-use queue::Announcement;
+use queue::{Announcement, Queue};
 use serde_json::json;
 
 use crate::context::Context;
@@ -38,16 +39,19 @@ pub(super) fn run(context: &Context, announcement: &Announcement, as_json: bool)
         return Ok(());
     }
     // Without a brain a model would be told of no known units.
-    let found =
-        context.brain(&config).and_then(|brain| read_units(&BrainView::open(&brain))).unwrap_or_default();
+    let brain = context.brain(&config).ok();
+    let found = brain.as_ref().and_then(|brain| read_units(&BrainView::open(brain)).ok()).unwrap_or_default();
     let known = found.units.into_iter().map(|(_, unit)| BrainUnit {
         id: unit.id,
         title: unit.title,
         description: unit.description,
         domain: unit.domain,
+        status: unit.status,
         last_modified: unit.last_modified,
     });
-    let known = select_known_units(known, &conversation);
+    let queue = brain.map(|brain| StatePaths::for_brain(brain.root()).queue()).filter(|path| path.is_file());
+    let queue = queue.map(|path| Queue::open(&path)).transpose()?;
+    let known = select_known_units(known.collect(), queue.as_ref(), &conversation)?;
     let destination = extractor::destination(&config);
     let requests = match extractor::asks_a_model(&config) && !conversation.events.is_empty() {
         true => build_questions(&conversation, &known, extractor::limits(&config)),

@@ -159,7 +159,7 @@ async fn each_failure_is_classified() {
         FakeClient::new(&format!("echo '{said},\"stop_reason\":\"{stop}\",{usage}}}'; exit 1"))
     };
     let answer = ended("tool_use", 500).ask().await;
-    assert_eq!(answer.result, Err(BackendError::Malformed("it gave up".to_owned())));
+    assert_eq!(answer.result, Err(BackendError::GaveUp("it gave up".to_owned())));
     assert!(matches!(answer.cost, Cost::Known { .. }), "{answer:?}");
     assert!(matches!(ended("max_tokens", 500).ask().await.result, Err(BackendError::TooLarge(_))));
     assert!(
@@ -168,14 +168,28 @@ async fn each_failure_is_classified() {
     );
 
     let old = "echo 'error: unknown option --safe-mode' >&2; exit 1";
-    match FakeClient::new(old).ask().await.result {
+    let answer = FakeClient::new(old).ask().await;
+    match answer.result {
         Err(BackendError::Permanent(what)) => assert!(what.contains("unknown option"), "{what}"),
         other => panic!("{other:?}"),
     }
+    assert!(matches!(answer.cost, Cost::Free), "nothing was sent");
+    let killed = FakeClient::new("kill -9 $$").ask().await;
+    assert!(matches!(killed.cost, Cost::Unknown), "{killed:?}");
     let fake = FakeClient::new("");
     std::fs::remove_file(fake.folder.path().join("claude")).unwrap();
     let answer = fake.ask().await;
     assert!(matches!(answer.result, Err(BackendError::Permanent(_))) && matches!(answer.cost, Cost::Free));
+}
+
+#[tokio::test]
+async fn an_answer_without_counted_tokens_is_read_and_has_its_price() {
+    for usage in ["", r#""usage":null,"#] {
+        let printed = format!(r#"{{{usage}"structured_output":{{"units":[]}},"total_cost_usd":1.5}}"#);
+        let answer = FakeClient::new(&format!("echo '{printed}'")).ask().await;
+        assert!(answer.result.is_ok(), "{answer:?}");
+        assert!(matches!(answer.cost, Cost::Known { microdollars: Some(1_500_000), .. }), "{answer:?}");
+    }
 }
 
 #[tokio::test]

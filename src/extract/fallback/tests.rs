@@ -295,6 +295,10 @@ async fn a_malformed_answer_is_requested_once_more() {
     let extraction = run.extract(Duration::ZERO).await.unwrap();
     assert_eq!((extraction.extractor.as_str(), run.asked()), ("heuristic", 2));
     assert!(note(&extraction).contains("the model's answer cannot be used (garbage)"), "{extraction:?}");
+    let run = TestRun::new(1, vec![Err(BackendError::GaveUp("five times garbage".into())), garbage()]);
+    let extraction = run.extract(Duration::ZERO).await.unwrap();
+    assert_eq!((extraction.extractor.as_str(), run.asked()), ("heuristic", 1));
+    assert!(note(&extraction).contains("cannot be used (five times garbage)"), "{extraction:?}");
 }
 
 #[tokio::test]

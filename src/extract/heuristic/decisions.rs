@@ -2,7 +2,7 @@
 
 use knowledge::UnitType;
 
-use super::detection::{Detection, Detections, quote_utterance};
+use super::detection::{Detection, Detections, EXCEPTION_IN_REASON, quote_utterance};
 use super::session::{Session, Utterance};
 use super::wording::upper_first;
 use crate::sentences::{self, regexes};
@@ -34,6 +34,10 @@ pub(super) fn detect(session: &Session<'_>, detections: &mut Detections) {
             continue;
         }
         let (statement, reason) = sentences::split_reason(&choice);
+        if reason.is_some_and(sentences::turns) {
+            detections.reject(&utterance.sentence.text, EXCEPTION_IN_REASON);
+            continue;
+        }
         // "… instead" ends a choice whose alternative is in the previous sentence.
         let bare = statement.strip_suffix(" instead").unwrap_or(statement);
         let alternative = (bare.len() < statement.len())

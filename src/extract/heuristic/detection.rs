@@ -16,6 +16,9 @@ const QUOTES_MAX: usize = 2;
 /// How many words the sentences around a statement must add to be quoted.
 const CONTEXT_WORDS_MIN: usize = 4;
 
+/// Why a statement is left out whose title would lack an exception, or an order against it.
+pub(super) const EXCEPTION_IN_REASON: &str = "its reason goes on with an exception or an order";
+
 /// What the detectors found in one session.
 #[derive(Default)]
 pub(super) struct Detections {

@@ -40,6 +40,7 @@ pub(super) fn merge_duplicates(session: &Session<'_>, detections: &mut Detection
             .then_with(|| part_count(b).cmp(&part_count(a)))
             .then(a.event.cmp(&b.event))
     });
+    let mut rejected = Vec::new();
     for detection in all {
         let beside = detections.found.iter().any(|kept| {
             kept.event == detection.event
@@ -57,6 +58,10 @@ pub(super) fn merge_duplicates(session: &Session<'_>, detections: &mut Detection
             detections.found.push(detection);
             continue;
         };
+        if kept.title != detection.title {
+            let reason = format!("the same as {:?}", kept.title);
+            rejected.push((detection.title.clone(), reason));
+        }
         for evidence in detection.evidence {
             if !kept.evidence.iter().any(|known| known.line == evidence.line) {
                 kept.evidence.push(evidence);
@@ -66,6 +71,9 @@ pub(super) fn merge_duplicates(session: &Session<'_>, detections: &mut Detection
         kept.rejected = kept.rejected.take().or(detection.rejected);
         kept.when = kept.when.take().or(detection.when);
         kept.what_to_do = kept.what_to_do.take().or(detection.what_to_do);
+    }
+    for (title, reason) in rejected {
+        detections.reject(&title, &reason);
     }
 }
 

@@ -5,7 +5,7 @@
 
 use knowledge::UnitType;
 
-use super::detection::{Detection, Detections, quote_utterance};
+use super::detection::{Detection, Detections, EXCEPTION_IN_REASON, quote_utterance};
 use super::session::{Session, Utterance};
 use super::wording::{lower_first, upper_first};
 use crate::sentences::{self, regexes};
@@ -96,6 +96,10 @@ pub(super) fn detect(session: &Session<'_>, detections: &mut Detections) {
             }
             split => split,
         };
+        if reason.is_some_and(sentences::turns) {
+            detections.reject(&utterance.sentence.text, EXCEPTION_IN_REASON);
+            continue;
+        }
         let given = next.filter(|_| joined.is_none()).and_then(|next| sentences::reason_in(&next.sentence));
         let why = reason.map(upper_first).or(given);
 

@@ -19,6 +19,9 @@ regexes! {
     DENIES = r"(?ix)^\W*(?:no\b | nope\b | nah\b | nein\b | nee\b | nö\b | non(?:\s*[,.;:!—–]|\s*$) | that(?:'s|\ is|\ was)\ (?:wrong|not|incorrect) | wrong\b | incorrect | not\ (?:true|quite|exactly)
         | are\ you\ (?:sure|certain) | hmm+ | uhh+ | wait\b | i\ don'?t\ (?:think|understand|agree|believe|like) | i\ disagree | why\ not\b
         | still\ (?:fail|not|broken) | it\ (?:did|does)n'?t | (?:did|does)\ not\ work | you(?:'re|\ are)\ wrong | really\?)";
+    TAKES_BACK = r"(?i)\b(?:i was (?:wrong|mistaken)|my (?:mistake|bad)|i take (?:that|it) back|on second thou?ghts?|changed my mind|(?:forget|scratch|ignore|disregard|strike|drop) (?:that|this|it|the|my)(?: last| first| previous)?(?: (?:rule|decision|idea|one)\b|\s*(?:[,.;:!—–-]|$)))";
+    // Often about what the assistant has done.
+    CORRECTS = r"(?i)\bi meant\b|\b(?:revert|undo) (?:that|this|it)\b|^\W*(?:(?:h+m+|no|oh|oops|wait|sorry)\b[\s,.!:—–-]*)*(?:wait|sorry|oops)\b";
     CALMS = r"(?i)^\W*no (?:problem|worries|rush)\b";
     STEP = r"(?i)^(?:step|phase|part|change|task)?\s*\d|`";
 }
@@ -169,13 +172,28 @@ impl<'a> Session<'a> {
         }
     }
 
+    /// A person's next words after an event.
+    fn answer(&self, event: usize) -> Option<&'a str> {
+        self.conversation.events[event + 1..].iter().find_map(|event| match &event.kind {
+            EventKind::Human { text } => Some(text.as_str()),
+            _ => None,
+        })
+    }
+
     /// Whether a person's next words after an event deny what the assistant has said.
     pub(super) fn is_denied(&self, event: usize) -> bool {
-        let answer = self.conversation.events[event + 1..].iter().find_map(|event| match &event.kind {
-            EventKind::Human { text } => Some(text),
-            _ => None,
-        });
-        answer.is_some_and(|answer| DENIES.is_match(answer) && !CALMS.is_match(answer))
+        self.answer(event).is_some_and(|answer| DENIES.is_match(answer) && !CALMS.is_match(answer))
+    }
+
+    /// Whether a person's next words after an event take back what they have stated in it.
+    pub(super) fn is_taken_back(&self, event: usize, statement: &str) -> bool {
+        let shares_words = |answer: &str| {
+            let words = sentences::content_words(statement);
+            sentences::content_words(answer).iter().any(|word| words.contains(word))
+        };
+        self.answer(event).is_some_and(|answer| {
+            TAKES_BACK.is_match(answer) || CORRECTS.is_match(answer) && shares_words(answer)
+        })
     }
 
     /// The next sentence of the same message.

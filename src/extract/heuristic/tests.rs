@@ -949,6 +949,61 @@ fn what_a_person_denies_at_once_is_not_proposed() {
 }
 
 #[test]
+fn what_a_person_takes_back_is_not_proposed() {
+    let after = |rule: &str, answer: &str| {
+        extract_by_rules(&session([human(rule), assistant("ok, done"), human(answer)]))
+    };
+    for (rule, answer) in [
+        (
+            "let's go with redis instead of postgres for the queue",
+            "no, revert that. postgres instead of redis, because we already back it up",
+        ),
+        (
+            "always use yarn in this repo instead of npm, because the lockfile is yarn's",
+            "hm wait, I was wrong, we moved to pnpm last month. always use pnpm here, not yarn",
+        ),
+        (
+            "the timeout must always be 30 seconds, because the gateway cuts at 35",
+            "sorry, I meant 20 seconds, the gateway cuts at 25",
+        ),
+        (
+            "always run `make gen` before you build, because the bindings are not committed",
+            "actually forget that rule, the bindings are committed since yesterday",
+        ),
+    ] {
+        let extraction = after(rule, answer);
+        assert!(extraction.candidates.is_empty(), "{answer}: {:#?}", extraction.candidates);
+        let reasons: Vec<_> = extraction.rejected.iter().map(|rejected| rejected.reason.as_str()).collect();
+        assert!(reasons.contains(&"the person took it back"), "{answer}: {reasons:?}");
+        for answer in
+            ["thanks, and now drop the old column", "no, I meant the other branch", "undo that in the form"]
+        {
+            assert_eq!(after(rule, answer).candidates.len(), 1, "{rule}: {answer}");
+        }
+    }
+}
+
+#[test]
+fn a_rule_whose_reason_has_an_exception_is_left_out() {
+    for words in [
+        "don't use the cache for prices because it is slow; use it because it saves the provider's quota, but never for \
+         stock levels",
+        "always squash commits before merging, because the history is read by auditors, except for release branches",
+        "let's go with redis instead of postgres for the queue because it is fast, except for the ledger",
+    ] {
+        let extraction = typed(&[words]);
+        assert!(extraction.candidates.is_empty(), "{:#?}", extraction.candidates);
+        assert_eq!(extraction.rejected[0].reason, super::detection::EXCEPTION_IN_REASON);
+    }
+    for words in [
+        "never restart the broker during the day unless the queue is longer than 10000, because consumers lose their offsets",
+        "don't use npm in this repo because the lockfile is pnpm's; use pnpm",
+    ] {
+        assert_eq!(typed(&[words]).candidates.len(), 1, "{words}");
+    }
+}
+
+#[test]
 fn an_entry_of_a_list_is_quoted_with_those_beside_it() {
     let list = "Both importers follow one rule now:\n- Preserve columns that the importer does not know\n- Only the \
                 mapped columns are parsed and changed, in the order of their header";
