@@ -27,6 +27,7 @@ use crate::reflection_message::reflected_files;
 use crate::remote::{RemoteAccess, comment_branch_left_alone, pull_state};
 use crate::setup::Setup;
 use crate::stage_actor::{StageWorker, Step};
+use crate::withdrawal::withdraw_rejected;
 
 /// The time between two pull requests that are opened: GitHub asks for a second between requests that change
 /// something, and slows down clients that send them faster.
@@ -99,6 +100,9 @@ impl DeliveryWorker {
                 false => Ok(Step::end_with_branch(branch)),
             };
         };
+        if let Some(step) = self.without_rejected(claim, &branch).await? {
+            return Ok(step);
+        }
         let batch = self.setup.delivery.batch.filter(|_| may_join(claim));
         if let Some(window) = batch
             && let Some(ProposalInput::Planned { plan, .. }) = proposal_input(claim)?
@@ -107,6 +111,21 @@ impl DeliveryWorker {
             return Ok(Step::end_with_branch(joined));
         }
         self.deliver_alone(claim, branch, &access).await
+    }
+
+    /// The step to a branch without what a person has rejected of one that the remote has never had, or whose notes it does
+    /// not have any more. A server's clone has no inbox.
+    async fn without_rejected(&self, claim: &Claim, branch: &Branch) -> Result<Option<Step>, Failure> {
+        let Capture { pushed, origin, .. } = &claim.capture;
+        if self.setup.is_server || pushed.is_some() && origin != queue::ORIGIN_NOTES {
+            return Ok(None);
+        }
+        let (this, claim, branch) = (self.clone(), claim.clone(), branch.clone());
+        run_blocking(move || {
+            let input = proposal_input(&claim)?;
+            withdraw_rejected(&this.setup.repository()?, &*this.queue, &claim.capture, &branch, input)
+        })
+        .await
     }
 
     /// Adds a capture to the pull request of its window. `None` if it needs one of its own.

@@ -71,6 +71,7 @@ mod supervisor;
 mod taken_over;
 mod unqueued_branches;
 mod upload;
+mod withdrawal;
 mod worker;
 
 #[cfg(test)]

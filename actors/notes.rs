@@ -13,7 +13,7 @@ use git::{CommitId, FastForward, Identity, Lock, Merge, NewFile, Outcome, Propos
 use jiff::{SignedDuration, Timestamp};
 use knowledge::{Document, UnitType, name, text};
 use notes::{FileChange, Notebook};
-use queue::{Branch, Decision, Queue};
+use queue::{Branch, Decision, Ledger, Queue};
 
 use crate::failure::error_chain;
 use crate::reflection_message::message_of_one_change;
@@ -369,8 +369,8 @@ impl NoteStore {
     }
 }
 
-/// The paths on a branch of agents about which a person has decided, and whether they were merged.
-pub(crate) fn decided_paths(queue: &Queue, branch: &str) -> Result<HashMap<String, bool>, queue::Error> {
+/// The paths on a branch about which a person has decided, and whether they were merged.
+pub(crate) fn decided_paths(queue: &dyn Ledger, branch: &str) -> Result<HashMap<String, bool>, queue::Error> {
     let of_branch = queue.decisions()?.into_iter().filter(|decided| decided.branch == branch);
     let decided = of_branch.filter_map(|decided| match decided.decision {
         Decision::Merged => Some((decided.path, true)),
@@ -380,8 +380,8 @@ pub(crate) fn decided_paths(queue: &Queue, branch: &str) -> Result<HashMap<Strin
     Ok(decided.collect())
 }
 
-/// The paths on a branch of agents that a person has rejected.
-fn rejected_paths(queue: &Queue, branch: &str) -> Result<HashSet<String>, queue::Error> {
+/// The paths on a branch that a person has rejected.
+pub(crate) fn rejected_paths(queue: &dyn Ledger, branch: &str) -> Result<HashSet<String>, queue::Error> {
     let rejected = decided_paths(queue, branch)?.into_iter().filter(|(_, is_merged)| !is_merged);
     Ok(rejected.map(|(path, _)| path).collect())
 }
@@ -430,6 +430,8 @@ struct PendingBranch {
     removes: Vec<String>,
     /// Whether a person has changed what it changes: the review combines both.
     has_conflict: bool,
+    /// Whether it has what was rejected.
+    has_rejected: bool,
     /// Whether it lacks what a person has written and merged since, or has what was rejected.
     is_outdated: bool,
 }
@@ -460,7 +462,7 @@ impl Pending {
             match found {
                 None if !pending.has_conflict || !pending.is_outdated => {
                     let tip = pending.bring_up_to_date(repository, lock, base, now)?;
-                    found = Some((pending.branch, tip));
+                    found = tip.map(|tip| (pending.branch, tip));
                 }
                 _ => others.push(pending),
             }
@@ -513,9 +515,11 @@ impl PendingBranch {
         let changes = repository.branch_changes(&branch)?;
         let removals = repository.branch_removals(&branch)?;
         let mut paths = changes.iter().map(|file| &file.path).chain(removals.iter().map(|(path, _)| path));
-        let is_outdated = !repository.contains(tip, base)? || paths.any(|path| rejected.contains(path));
+        let has_rejected = paths.any(|path| rejected.contains(path));
+        let is_outdated = has_rejected || !repository.contains(tip, base)?;
         let (files, removes) = (Vec::new(), Vec::new());
-        let mut pending = Self { branch, tip, files, removes, has_conflict: false, is_outdated };
+        let mut pending =
+            Self { branch, tip, files, removes, has_conflict: false, has_rejected, is_outdated };
         // Also under another path, or removed again.
         let mut merged = repository.merged_files(tip)?;
         merged.retain(|file| file.is_merged);
@@ -554,30 +558,36 @@ impl PendingBranch {
         Ok(pending)
     }
 
+    /// Returns the branch's new commit; `None` if it is deleted, as all of it was rejected and the remote does not have it.
     fn bring_up_to_date(
         &self,
         repository: &Repository,
         lock: &Lock,
         base: CommitId,
         now: Timestamp,
-    ) -> Result<CommitId, NoteError> {
+    ) -> Result<Option<CommitId>, NoteError> {
         if !self.is_outdated {
-            return Ok(self.tip);
+            return Ok(Some(self.tip));
         }
         let author = Identity::default();
         let message = subject("Take over what was merged");
+        // What was rejected before the remote had it is not in what is pushed later, in an earlier commit either.
+        let is_withdrawn = self.has_rejected && repository.remote_tip(&self.branch)?.is_none();
         let merge = Merge {
             base,
-            branch: Some(self.tip),
+            branch: Some(self.tip).filter(|_| !is_withdrawn),
             files: &self.files,
             removes: &self.removes,
             message: &message,
             time: now,
             author: &author,
         };
-        let Some(prepared) = repository.prepare_merge(lock, &merge)? else { return Ok(self.tip) };
+        let Some(prepared) = repository.prepare_merge(lock, &merge)? else {
+            repository.delete_branch(lock, &self.branch, self.tip)?;
+            return Ok(None);
+        };
         repository.move_branch(lock, &self.branch, self.tip, &prepared)?;
-        Ok(prepared.commit())
+        Ok(Some(prepared.commit()))
     }
 
     /// Takes back what it does to some files, as another branch has them now. Returns its new commit, if it has one.

@@ -1,9 +1,9 @@
 //! What a capture proposes to the brain: the plan of its branch, the names and documents of its units, and
 //! the commit's message. Does no writing; the stage `git` carries the plan out.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 
-use git::{CommitId, Identity, NewFile, Proposal, Proposed, Repository};
+use git::{BranchFile, CommitId, Identity, NewFile, Proposal, Proposed, Repository};
 use index::Index;
 use jiff::Timestamp;
 use knowledge::markdown::open_fence;
@@ -159,6 +159,36 @@ impl Plan {
             time: self.time,
             author: Identity::default(),
         })
+    }
+
+    /// What the plan changes.
+    pub(crate) fn changes(&self, repository: &Repository) -> Result<Vec<BranchFile>, Failure> {
+        let base = parse_commit(&self.base)?;
+        let change = |file: &PlannedFile| {
+            let before = if file.edits { repository.read_at(base, &file.path)? } else { None };
+            let (path, content) = (file.path.clone(), file.content.clone().into_bytes());
+            Ok(BranchFile { path, base: before, content })
+        };
+        self.files.iter().map(change).collect()
+    }
+
+    /// Leaves only these files, with their content, and of what was found only what they hold.
+    pub(crate) fn retain(&mut self, found: &mut Findings, files: &[NewFile]) {
+        self.files.retain_mut(|planned| {
+            let kept = files.iter().find(|file| file.path == planned.path);
+            if let Some(kept) = kept {
+                planned.content = String::from_utf8_lossy(&kept.content).into_owned();
+            }
+            kept.is_some()
+        });
+        let held: BTreeSet<usize> = self.files.iter().flat_map(|file| file.holds.iter().copied()).collect();
+        for file in &mut self.files {
+            file.holds = file.holds.iter().map(|&number| held.range(..number).count()).collect();
+        }
+        let mut numbers = 0..;
+        found.candidates.retain(|_| numbers.next().is_some_and(|number| held.contains(&number)));
+        let mut numbers = 0..;
+        found.vectors.retain(|_| numbers.next().is_some_and(|number| held.contains(&number)));
     }
 
     /// The branch that was made from this plan. A file that is only marked as replaced is no unit of it.

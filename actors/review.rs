@@ -25,6 +25,9 @@ pub const EDIT_BRANCH_PREFIX: &str = "nugget/edit-";
 /// The beginning of the name of a branch of an import.
 pub const IMPORT_BRANCH_PREFIX: &str = "nugget/import-";
 
+/// Why the notes of a pull request that was closed are rejected.
+const CLOSED: &str = "its pull request was closed";
+
 /// How often a merge is begun again when the person commits to the default branch meanwhile.
 pub(crate) const MERGE_TRIES_MAX: usize = 5;
 
@@ -369,7 +372,6 @@ impl Inbox {
         // What was merged at the remote meanwhile cannot be rejected any more.
         remote.try_fetch()?;
         let mut reviewed = Reviewed::default();
-        let decision = Decision::Rejected { because: because.map(str::to_owned) };
         for items in by_branch(items, |item| &item.branch) {
             let waiting = self.waiting_on(&items[0].branch, now, None)?;
             let branch = items[0].branch.clone();
@@ -378,12 +380,7 @@ impl Inbox {
                     reviewed.left.push((item, NotMerged::NoLongerAsListed));
                     continue;
                 }
-                // Remembered first: a rejection that is not recorded is only listed again. Of an edit, a removal or a
-                // reflection nothing is: no session proposes it again, and what the unit says is known and merged.
-                if item.action != Action::Removes && !item.is_edit() && !item.is_reflection() {
-                    self.queue.remember_rejected(&branch, item.unit_id(), item.title(), because, now)?;
-                }
-                self.queue.decide(&branch, &item.paths(), &decision, now)?;
+                reject_item(&self.queue, &item, because, now)?;
                 reviewed.decided.push(item);
             }
             self.finish(&branch, &mut remote, &mut reviewed, now)?;
@@ -444,7 +441,7 @@ impl Inbox {
             let _lock = review_remote::lock(&self.repository)?;
             let tip = self.repository.tip(&branch)?.unwrap_or(commit);
             for item in &merged {
-                if self.is_as_listed(item, tip)? {
+                if is_as_listed(&self.repository, item, tip)? {
                     self.queue.decide(&branch, &item.paths(), &Decision::Merged, now)?;
                 }
             }
@@ -522,19 +519,6 @@ impl Inbox {
             None => Ok(()),
         };
         Ok(Attempt { merged, left, commit, published })
-    }
-
-    /// Whether a branch's files of an item are, at `tip`, what they were when it was listed.
-    fn is_as_listed(&self, item: &Item, tip: CommitId) -> Result<bool, ReviewError> {
-        if tip == item.commit {
-            return Ok(true);
-        }
-        for path in item.paths() {
-            if self.repository.read_at(tip, path)? != self.repository.read_at(item.commit, path)? {
-                return Ok(false);
-            }
-        }
-        Ok(true)
     }
 
     /// The files of an item as they are after its merge; `None` if there is a conflict.
@@ -668,6 +652,66 @@ pub(crate) fn waiting_on(
     items_of(repository, pending, capture, &Decisions::read(Some(queue))?, now, lock)
 }
 
+/// Rejects what waits on a branch and is there as it is at a commit, of which a person has closed the pull request.
+pub(crate) fn reject_closed(
+    repository: &Repository,
+    queue: &dyn Ledger,
+    branch: &str,
+    commit: CommitId,
+    now: Timestamp,
+) -> Result<(), ReviewError> {
+    // Until it is recorded no agent writes to the branch.
+    let lock = review_remote::lock(repository)?;
+    for item in waiting_on(repository, queue, branch, now, Some(&lock))? {
+        if is_as_listed(repository, &item, commit)? {
+            reject_item(queue, &item, Some(CLOSED), now)?;
+        }
+    }
+    Ok(())
+}
+
+/// Forgets what [`reject_closed`] has recorded: the pull request is open again.
+pub(crate) fn forget_closed(queue: &dyn Ledger, branch: &str) -> Result<(), queue::Error> {
+    let decisions = queue.decisions()?;
+    let closed = decisions.iter().filter(|decided| {
+        let because = match &decided.decision {
+            Decision::Rejected { because } => because.as_deref(),
+            _ => None,
+        };
+        decided.branch == branch && because == Some(CLOSED)
+    });
+    let paths: Vec<&str> = closed.map(|decided| decided.path.as_str()).collect();
+    queue.forget_decisions(branch, &paths)
+}
+
+fn reject_item(
+    queue: &dyn Ledger,
+    item: &Item,
+    because: Option<&str>,
+    now: Timestamp,
+) -> Result<(), queue::Error> {
+    // Remembered first: a rejection that is not recorded is only listed again. Of an edit, a removal or a reflection nothing
+    // is: no session proposes it again, and what the unit says is known and merged.
+    if item.action != Action::Removes && !item.is_edit() && !item.is_reflection() {
+        queue.remember_rejected(&item.branch, item.unit_id(), item.title(), because, now)?;
+    }
+    let decision = Decision::Rejected { because: because.map(str::to_owned) };
+    queue.decide(&item.branch, &item.paths(), &decision, now)
+}
+
+/// Whether a branch's files of an item are, at `tip`, what they were when it was listed.
+fn is_as_listed(repository: &Repository, item: &Item, tip: CommitId) -> Result<bool, ReviewError> {
+    if tip == item.commit {
+        return Ok(true);
+    }
+    for path in item.paths() {
+        if repository.read_at(tip, path)? != repository.read_at(item.commit, path)? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
 /// What was decided about a branch, if anything was and nothing waits on it any more.
 pub(crate) fn decided_summary(
     repository: &Repository,
@@ -740,6 +784,16 @@ impl Decisions {
             Err(git::Error::NoSuchBranch { .. }) => HashMap::new(),
             Err(error) => return Err(error.into()),
         };
+        let removed = match contents.is_empty() {
+            true => Vec::new(),
+            false => repository.branch_removals(branch)?,
+        };
+        // The remote has never had it, or has not any more: its comment does not name it.
+        let is_withdrawn = |path: &String| {
+            !contents.is_empty()
+                && !contents.contains_key(path)
+                && !removed.iter().any(|(removed, _)| removed == path)
+        };
         let title = |path: &String| {
             let unit = contents
                 .get(path)
@@ -753,11 +807,13 @@ impl Decisions {
         for (path, decision) in decisions {
             match decision {
                 Decision::Merged => summary.merged.push(title(path)),
+                Decision::Rejected { .. } if is_withdrawn(path) => summary.has_withdrawn = true,
                 Decision::Rejected { because } => summary.rejected.push((title(path), because.clone())),
                 Decision::Later { .. } => {}
             }
         }
-        Ok((!summary.merged.is_empty() || !summary.rejected.is_empty()).then_some(summary))
+        let is_empty = summary.merged.is_empty() && summary.rejected.is_empty() && !summary.has_withdrawn;
+        Ok((!is_empty).then_some(summary))
     }
 }
 

@@ -87,6 +87,8 @@ pub struct FinishedBranch {
 pub(crate) struct Summary {
     pub(crate) merged: Vec<String>,
     pub(crate) rejected: Vec<(String, Option<String>)>,
+    /// Whether something was rejected that the branch has no longer.
+    pub(crate) has_withdrawn: bool,
 }
 
 impl Summary {

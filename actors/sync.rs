@@ -27,7 +27,7 @@ use crate::other_machines::{Followed, follow_all};
 use crate::pipeline::{self, Findings};
 use crate::proposal::{MergeState, Plan, ProposalInput, Recreation, parse_commit};
 use crate::remote::{RemoteAccess, comment_branch_left_alone, pull_state};
-use crate::review::{Reviewing, decided_summary};
+use crate::review::{Reviewing, decided_summary, forget_closed, reject_closed};
 use crate::review_remote::{PushedEarlier, finish_later, push_merged_earlier};
 use crate::setup::Setup;
 
@@ -319,6 +319,9 @@ impl SyncRun<'_> {
         for capture in closed {
             let is_open = capture.pull_number.and_then(|number| open.get(&number)) == capture.branch.as_ref();
             if is_open || pushed_commit(&capture).is_some_and(|commit| merged.contains(&commit)) {
+                if let (queue::ORIGIN_NOTES, Some(branch)) = (capture.origin.as_str(), &capture.branch) {
+                    forget_closed(self.queue, branch)?;
+                }
                 self.queue.set_pull_state(capture.id, capture.commit.as_deref(), PullState::Open)?;
                 awaiting_decision.push(capture);
             }
@@ -385,6 +388,12 @@ impl SyncRun<'_> {
                 // By nugget, if all of it was merged otherwise: then its branch is deleted as well.
                 if self.is_in(capture, tip)? {
                     synced.deleted += usize::from(self.delete_branch(capture, tip)?);
+                } else if let (queue::ORIGIN_NOTES, Some(branch), Some(commit)) =
+                    (capture.origin.as_str(), &capture.branch, pushed_commit(capture))
+                {
+                    // Agents go on writing to it.
+                    reject_closed(self.repository, self.queue, branch, commit, Timestamp::now())
+                        .map_err(|error| Failure::retryable(error_chain(&error)))?;
                 }
                 synced.closed.push(capture.id);
             }

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use crate::delivery::{SLUG, connect};
+use crate::delivery::{SLUG, brain_at, connect};
 use crate::notes::Agent;
-use crate::support::github_api::{GithubApi, Merge};
+use crate::support::github_api::{Failure, GithubApi, Merge};
 use crate::support::{Sandbox, fixture, git, wait_until, write_script};
 use crate::two_clones::{session, two_clones, two_clones_of_a_folder, waiting_titles};
 
@@ -343,4 +343,84 @@ fn a_persons_note_of_the_same_title_replaces_no_agents_note() {
     let branch = actors::notes::agents_branch();
     let note = sandbox.git(&["show", &format!("{branch}:domains/general/notes/night-jobs.md")]);
     assert!(note.contains("restart the importer first"), "{note}");
+}
+
+/// Waits until GitHub has what agents wrote on this machine, with a pull request. Returns its branch's commits and text.
+fn wait_for_pull_request(sandbox: &Sandbox, api: &GithubApi) -> String {
+    wait_until("the notes are delivered", || {
+        sandbox.ok(["retry", "--all"]);
+        let capture = capture(sandbox);
+        capture["state"] == "done"
+            && capture["pull_state"] == "open"
+            && capture["pushed"] == capture["commit"]
+    });
+    let bare = api.with_repository(SLUG, |repository| repository.bare.clone());
+    let range = format!("main..{}", actors::notes::agents_branch());
+    git(&bare, &["log", "--patch", &range]) + &api.pulls(SLUG).last().unwrap().body
+}
+
+#[test]
+fn notes_of_a_pull_request_that_was_closed_do_not_come_back() {
+    for is_deleted in [false, true] {
+        let api = GithubApi::start();
+        let sandbox = brain_at(&api);
+        let bare = api.with_repository(SLUG, |repository| repository.bare.clone());
+        let branch = actors::notes::agents_branch();
+        let mut agent = Agent::start(&sandbox);
+        note(&mut agent, "Harbour crane");
+        assert!(wait_for_pull_request(&sandbox, &api).contains("Harbour crane, from a session."));
+        let number = api.pulls(SLUG)[0].number;
+        let answer = || sandbox.ok(["ask", "--no-llm", "what does the crane of the port do?"]);
+        assert!(answer().contains("Harbour crane"), "{}", answer());
+        api.close(SLUG, number);
+        sandbox.ok(["sync"]);
+        assert!(!answer().contains("Harbour crane"), "{}", answer());
+        if is_deleted {
+            git(&bare, &["branch", "-D", &branch]);
+            sandbox.ok(["sync"]);
+        } else {
+            // Opened again it waits again.
+            api.reopen(SLUG, number);
+            sandbox.ok(["sync"]);
+            assert_eq!(waiting_titles(&sandbox), ["Harbour crane"]);
+            assert!(api.pulls(SLUG)[0].is_open);
+            api.close(SLUG, number);
+            sandbox.ok(["sync"]);
+        }
+        assert_eq!(waiting_titles(&sandbox), [""; 0]);
+        note(&mut agent, "Second");
+        let sent = wait_for_pull_request(&sandbox, &api);
+        assert_eq!(waiting_titles(&sandbox), ["Second"]);
+        assert!(sent.contains("Second, from a session."), "{sent}");
+        assert_eq!(sent.contains("Harbour crane"), !is_deleted, "{sent}");
+        let paths = git(&bare, &["diff", "--name-only", "main", &branch]);
+        assert_eq!(paths, "domains/general/notes/second.md\n");
+        let pulls = api.pulls(SLUG);
+        assert!(pulls.len() == 2 && !pulls[1].body.contains("Harbour crane"), "{pulls:?}");
+    }
+}
+
+#[test]
+fn a_note_that_is_rejected_before_it_is_pushed_is_in_no_commit() {
+    for is_followed in [false, true] {
+        let api = GithubApi::start();
+        let sandbox = brain_at(&api);
+        api.fail_next(1000, "brain.git", Failure::Status(503, "Unavailable", Vec::new()));
+        let mut agent = Agent::start(&sandbox);
+        for title in ["First", "Second"] {
+            note(&mut agent, title);
+        }
+        let items = sandbox.json(["review", "--json"])["items"].clone();
+        assert_eq!(items[0]["title"], "First");
+        sandbox.ok(["review", "reject", items[0]["id"].as_str().unwrap()]);
+        if is_followed {
+            note(&mut agent, "Third");
+        }
+        api.clear_failures();
+        let sent = wait_for_pull_request(&sandbox, &api);
+        assert!(sent.contains("Second, from a session."), "{sent}");
+        assert_eq!(sent.contains("Third, from a session."), is_followed, "{sent}");
+        assert!(!sent.contains("First"), "{sent}");
+        assert_eq!(waiting_titles(&sandbox).len(), 1 + usize::from(is_followed));
+    }
 }

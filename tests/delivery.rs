@@ -467,6 +467,78 @@ fn what_was_decided_before_its_pull_request_ends_with_that() {
     }
 }
 
+/// Asserts that neither the remote nor its pull requests have anything of a rejected unit.
+fn assert_withheld(sandbox: &Sandbox, api: &GithubApi, rejected: &Value, others: &[&Value]) {
+    let capture = wait_for_newest(sandbox);
+    let pull = assert_delivered_once(sandbox, api, &capture);
+    let bare = api.with_repository(SLUG, |repo| repo.bare.clone());
+    let sent = git(&bare, &["log", "--patch", &format!("main..{}", pull.branch)]) + &pull.title + &pull.body;
+    for key in ["path", "title"] {
+        let text = rejected[key].as_str().unwrap();
+        assert!(!sent.contains(text), "{text}: {sent}");
+    }
+    let paths = git(&bare, &["diff", "--name-only", "main", &pull.branch]);
+    let mut expected: Vec<&str> = others.iter().map(|item| item["path"].as_str().unwrap()).collect();
+    expected.sort_unstable();
+    assert_eq!(paths.lines().collect::<Vec<_>>(), expected);
+    assert!(pull.body.contains(&format!("{} units of knowledge", others.len())), "{}", pull.body);
+    assert_eq!(capture["units"], others.len(), "{capture}");
+    assert_eq!(sandbox.json(["review", "--json"])["items"].as_array().unwrap().len(), others.len());
+}
+
+#[test]
+fn what_is_rejected_before_its_branch_is_pushed_stays_here() {
+    for place in ["", "git-after-ref"] {
+        let api = GithubApi::start();
+        let mut sandbox = brain_at(&api);
+        api.fail_next(1000, "brain.git", Failure::Status(503, "Unavailable", Vec::new()));
+        sandbox.run(["capture-session", "--transcript", fixture(TRANSCRIPT).to_str().unwrap(), "--wait"]);
+        wait_until_idle(&sandbox);
+        let items = sandbox.json(["review", "--json"])["items"].clone();
+        sandbox.ok(["review", "reject", items[0]["id"].as_str().unwrap(), "--because", "names a customer"]);
+        let marks = sandbox.path().join("marks");
+        if !place.is_empty() {
+            fs::create_dir(&marks).unwrap();
+            let variables =
+                [("FAILPOINTS", format!("{place}=1")), ("FAILPOINT_MARKS", marks.display().to_string())];
+            sandbox.variables.extend(variables.map(|(name, value)| (name.to_owned(), value)));
+        }
+        api.clear_failures();
+        assert_withheld(&sandbox, &api, &items[0], &[&items[1], &items[2]]);
+        let kills = fs::read_dir(&marks).map_or(0, Iterator::count);
+        assert_eq!(kills, usize::from(!place.is_empty()));
+        // What remains is finished as ever, and the comment names only that.
+        sandbox.ok(["review", "reject", "--all"]);
+        let pull = &api.pulls(SLUG)[0];
+        let comments = format!("{:?}", pull.comments);
+        assert!(comments.contains(items[1]["title"].as_str().unwrap()), "{comments}");
+        assert!(!comments.contains("names a customer"), "{comments}");
+        assert!(!pull.is_open);
+    }
+}
+
+#[test]
+fn what_was_rejected_of_an_import_before_there_was_a_remote_stays_here() {
+    let mut sandbox = Sandbox::with_brain();
+    for (name, title) in
+        [("a.md", "Who owns a cache"), ("b.md", "Who pays for a queue"), ("c.md", "Why locks wait")]
+    {
+        let note = format!("# {title}\n\n{title}: this is written down once, with what follows from it.\n");
+        fs::write(sandbox.path().join(name), note).unwrap();
+    }
+    sandbox.ok(["import", "a.md", "b.md", "c.md"]);
+    let items = sandbox.json(["review", "--json"])["items"].clone();
+    sandbox.ok(["review", "reject", items[1]["id"].as_str().unwrap()]);
+    wait_until_idle(&sandbox);
+    let api = GithubApi::start();
+    let bare = api.add_repository(SLUG);
+    sandbox.git(&["push", "--quiet", bare.to_str().unwrap(), "main"]);
+    sandbox.git(&["remote", "add", "origin", &api.clone_url(SLUG)]);
+    connect(&mut sandbox, &api);
+    sandbox.ok(["sync"]);
+    assert_withheld(&sandbox, &api, &items[1], &[&items[0], &items[2]]);
+}
+
 /// Replaces the brain by a new clone. What nugget keeps beside it stays.
 fn clone_again(sandbox: &Sandbox, api: &GithubApi) {
     wait_until_idle(sandbox);
