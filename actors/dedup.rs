@@ -119,6 +119,7 @@ pub(crate) fn classify(candidate: &Candidate, neighbors: &[Neighbor], learned: T
         true => is_older(unit),
         false => {
             !is_opposed(candidate, unit)
+                && forbids(&candidate.title) == forbids(&unit.title)
                 && !is_another_decision(candidate, unit)
                 && !differs_in_values(&candidate.title, &unit.title)
                 && !is_about_something_else(candidate, unit)
@@ -129,6 +130,13 @@ pub(crate) fn classify(candidate: &Candidate, neighbors: &[Neighbor], learned: T
         Some(unit) => Verdict::Merge(unit.id.clone()),
         None => Verdict::Add,
     }
+}
+
+/// Whether a title begins with a denial ("Never …", but not "Never … without …"): below it nobody looks for what is to be
+/// done.
+fn forbids(title: &str) -> bool {
+    let beginning = title.split_whitespace().take(2).collect::<Vec<_>>().join(" ");
+    value::is_negative(title) && value::is_negative(&beginning)
 }
 
 /// Whether each of two titles has a value that the other lacks: added below the one, the other would never be
@@ -336,6 +344,15 @@ mod tests {
             Verdict::Add,
             "a proposal is never edited"
         );
+    }
+
+    #[test]
+    fn what_a_title_forbids_is_not_completed_by_what_another_allows() {
+        let never = near("payments", "Never retry a payment automatically", 0.8, KnownIn::Brain);
+        let always = candidate("Always retry a refund automatically");
+        assert_eq!(classify(&always, std::slice::from_ref(&never)), Verdict::Add);
+        let merge = Verdict::Merge(UnitId::verbatim("payments"));
+        assert_eq!(classify(&candidate("Never charge a card again automatically"), &[never]), merge);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The paths of nugget's files outside of the brain: queue, spool, locks, logs, settings and caches.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -64,8 +64,10 @@ impl StatePaths {
     fn write_key(&self, is_new: bool) {
         let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let key = if is_new { format!("{}-{:x}", self.name(), since.as_nanos()) } else { self.name() };
-        // Of two processes the first one decides; without the file, the name is the key.
-        if let Ok(mut file) = File::create_new(self.key_file()) {
+        // Without the file, the name is the key. Of two processes the first one decides.
+        if let Ok(mut file) = create_private_file(&self.key_file())
+            && file.metadata().is_ok_and(|found| found.len() == 0)
+        {
             let _ = file.write_all(key.as_bytes());
         }
     }
