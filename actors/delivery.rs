@@ -206,7 +206,7 @@ impl DeliveryWorker {
                 batch::replace_branch(&this.setup.repository()?, &plan, &shared.name)
             })
             .await?;
-            if access.github()?.is_none() {
+            if !self.opens_pull_request(access)? {
                 return Ok(Some(branch));
             }
             let (this, of, claimed, shared) = (self.clone(), access.clone(), claim.clone(), branch.clone());
@@ -243,8 +243,8 @@ impl DeliveryWorker {
                 PushOutcome::Decided => return Ok(Step::end_with_branch(branch)),
                 PushOutcome::NameTaken(back) => return Ok(back),
                 PushOutcome::AddedTo => {
-                    if let (Some(number), Some((github, slug)), false) =
-                        (capture.pull_number, access.github()?, grows)
+                    if let (Some(number), Ok(Some((github, slug))), false) =
+                        (capture.pull_number, access.github(), grows)
                     {
                         comment_branch_left_alone(github, slug, number).await?;
                     }
@@ -252,8 +252,7 @@ impl DeliveryWorker {
                 }
             }
         }
-        // On another host than GitHub the branch is all that is delivered.
-        if access.github()?.is_none() {
+        if !self.opens_pull_request(access)? {
             return Ok(Step::end_with_branch(branch));
         }
         let (this, of, claimed, named) = (self.clone(), access.clone(), claim.clone(), branch.clone());
@@ -262,6 +261,15 @@ impl DeliveryWorker {
             self.record_pull_request(claim, pull).await?;
         }
         Ok(Step::end_with_branch(branch))
+    }
+
+    /// Whether the branch is not all that is delivered: it is on another host than GitHub, and without a token, until a sync
+    /// finds one. A server waits for its token.
+    fn opens_pull_request(&self, access: &RemoteAccess) -> Result<bool, Failure> {
+        match self.setup.is_server {
+            true => Ok(access.github()?.is_some()),
+            false => Ok(access.has_pull_requests()),
+        }
     }
 
     /// Opens a pull request, or brings the text of the one with this number up to date; with `grows` also of one that is

@@ -31,10 +31,11 @@ pub(crate) async fn follow_all(
 ) -> Result<Followed, Failure> {
     let mut followed =
         Followed { updated: follow_own(repository, queue, &lock(repository)?)?, ..Followed::default() };
-    if access.is_on_github() {
+    let before = TakenOver::read(queue)?;
+    // What was taken over while there was no token is kept up all the same.
+    if access.has_pull_requests() && before.0.is_empty() {
         return Ok(followed);
     }
-    let before = TakenOver::read(queue)?;
     let mut after = TakenOver::default();
     for (name, at) in &before.0 {
         if queue.capture_of_branch(name)?.is_some() {
@@ -55,7 +56,8 @@ pub(crate) async fn follow_all(
         }
     }
     let decided = Decided::read(queue)?;
-    let there = repository.remote_branches()?;
+    let mut there = repository.remote_branches()?;
+    there.retain(|_| !access.has_pull_requests());
     let merged = repository.merged_among(there.iter().map(|(_, commit)| *commit), None)?;
     let mut new = Vec::new();
     for (name, commit) in there {

@@ -87,9 +87,9 @@ impl RemoteAccess {
         }
     }
 
-    /// Whether what waits for review there has pull requests.
-    pub(crate) fn is_on_github(&self) -> bool {
-        self.github.is_some()
+    /// Whether what waits for review there has pull requests: not without a token.
+    pub(crate) fn has_pull_requests(&self) -> bool {
+        self.github.as_ref().is_some_and(|github| github.client.is_some())
     }
 
     /// The remote's address without any secret.

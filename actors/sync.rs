@@ -87,6 +87,9 @@ pub struct SyncReport {
     pub taken_over: usize,
     /// How many captures were queued for delivery: from before there was a remote, or with notes that it does not have.
     pub delivered_late: usize,
+    /// How many captures have no pull request because there is no token for GitHub.
+    #[serde(default)]
+    pub without_token: usize,
     /// How many captures had their branch deleted, here or at the remote.
     pub deleted: usize,
     /// How many requests were sent to GitHub's API.
@@ -257,7 +260,30 @@ impl SyncRun<'_> {
         if let Ok(Some((github, _))) = self.access.github() {
             synced.requests = github.requests();
         }
+        if decided.is_ok() && !self.is_server {
+            self.queue_pull_requests(synced)?;
+        }
         decided.and(refused)
+    }
+
+    /// Queues the captures whose branch was pushed without a token, once there is one.
+    fn queue_pull_requests(&self, synced: &mut SyncReport) -> Result<(), Failure> {
+        let mut waiting = self.queue.awaiting_decision()?;
+        waiting.retain(|capture| capture.pull_number.is_none() && capture.pushed == capture.commit);
+        if self.access.github().is_err() {
+            synced.without_token = waiting.len();
+        }
+        for capture in waiting.into_iter().filter(|_| self.access.has_pull_requests()) {
+            let Some(branch) = &capture.branch else { continue };
+            // One that the remote does not have was pushed to another one.
+            if self.repository.remote_tip(branch)? == pushed_commit(&capture) {
+                let input = self.queue.saved_result(capture.id)?.unwrap_or_default();
+                self.queue.set_pull_state(capture.id, capture.commit.as_deref(), PullState::Open)?;
+                synced.delivered_late +=
+                    usize::from(self.queue.reopen(capture.id, Stage::Delivery, &input)?);
+            }
+        }
+        Ok(())
     }
 
     fn catch_up(&self, synced: &mut SyncReport) -> Result<(), Failure> {
@@ -303,7 +329,12 @@ impl SyncRun<'_> {
         synced: &mut SyncReport,
     ) -> Result<(), Failure> {
         let default = self.repository.default_branch()?;
-        let github_repo = self.access.github()?;
+        let mut all = awaiting_decision.iter().chain(&closed);
+        let github_repo = match self.access.github() {
+            // Nothing of them is there but their branches.
+            Err(_) if !self.is_server && all.all(|capture| capture.pull_number.is_none()) => None,
+            found => found?,
+        };
         let open = match github_repo {
             // One request for all of them.
             Some((github, slug))

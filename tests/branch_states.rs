@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::delivery::{SLUG, brain_at, connect};
 use crate::notes::Agent;
-use crate::support::github_api::{Failure, GithubApi, Merge};
+use crate::support::github_api::{Failure, GithubApi, Merge, TOKEN};
 use crate::support::{Sandbox, fixture, git, wait_until, write_script};
 use crate::two_clones::{session, two_clones, two_clones_of_a_folder, waiting_titles};
 
@@ -422,5 +422,51 @@ fn a_note_that_is_rejected_before_it_is_pushed_is_in_no_commit() {
         assert_eq!(sent.contains("Third, from a session."), is_followed, "{sent}");
         assert!(!sent.contains("First"), "{sent}");
         assert_eq!(waiting_titles(&sandbox).len(), 1 + usize::from(is_followed));
+    }
+}
+
+#[test]
+fn without_a_token_all_branches_are_pushed_and_other_machines_see_them() {
+    let api = GithubApi::start();
+    api.open_git();
+    let [mut sandbox, mut other] = two_clones(&api);
+    let with_token = sandbox.variables.clone();
+    for machine in [&mut sandbox, &mut other] {
+        machine.variables.retain(|(name, _)| name != "GITHUB_TOKEN");
+    }
+    let captures = [("11111111-aaaa", "flywheel"), ("22222222-bbbb", "go_race")]
+        .map(|(id, name)| session(&sandbox, id, name));
+    for capture in &captures {
+        assert_eq!((&capture["state"], &capture["pull_number"]), (&json!("done"), &Value::Null), "{capture}");
+        assert_eq!(capture["pushed"], capture["commit"]);
+    }
+    sandbox.ok(["sync"]);
+    let status = sandbox.ok(["status"]);
+    assert!(status.contains("2 branches pushed without a pull request: no token"), "{status}");
+    other.ok(["sync"]);
+    let (mut waiting, mut own) = (waiting_titles(&other), waiting_titles(&sandbox));
+    waiting.sort();
+    own.sort();
+    assert!(waiting.len() > 2 && waiting == own, "{waiting:?} {own:?}");
+    // Once there is a token each gets its pull request, and the other machine follows what becomes of it.
+    sandbox.variables = with_token;
+    other.variables.push(("GITHUB_TOKEN".to_owned(), TOKEN.to_owned()));
+    assert_eq!(sandbox.json(["sync", "--json"])["remote"]["delivered_late"], 2);
+    sandbox.wait_for_workers();
+    wait_until("both have a pull request", || {
+        sandbox.ok(["retry", "--all"]);
+        api.pulls(SLUG).len() == 2 && capture(&sandbox)["pull_state"] == "open"
+    });
+    sandbox.wait_for_workers();
+    assert_eq!(sandbox.json(["sync", "--json"])["remote"]["delivered_late"], 0);
+    assert!(!sandbox.ok(["status"]).contains("no token"));
+    for pull in api.pulls(SLUG) {
+        api.merge(SLUG, pull.number, Merge::Commit).unwrap();
+    }
+    for machine in [&sandbox, &other] {
+        machine.ok(["sync"]);
+        machine.ok(["sync"]);
+        assert_eq!(waiting_titles(machine), [""; 0]);
+        assert_eq!(machine.git(&["branch", "--list", "nugget/*"]), "");
     }
 }

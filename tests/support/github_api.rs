@@ -120,6 +120,8 @@ struct State {
     limit: (u64, Timestamp),
     scopes: Option<&'static str>,
     skew_seconds: i64,
+    /// Whether git needs no password, as with a key for ssh.
+    is_git_open: bool,
 }
 
 impl GithubApi {
@@ -136,6 +138,7 @@ impl GithubApi {
             mistakes: Vec::new(),
             limit: (5000, Timestamp::now() + jiff::SignedDuration::from_hours(1)),
             scopes: Some("repo, read:org"),
+            is_git_open: false,
             skew_seconds: 0,
         };
         let shared =
@@ -260,6 +263,11 @@ impl GithubApi {
     /// Sets what a classic token may do; `None` for a fine-grained token, which has no scopes header.
     pub(crate) fn set_scopes(&self, scopes: Option<&'static str>) {
         self.state().scopes = scopes;
+    }
+
+    /// Lets git in without a password, as with a key for ssh.
+    pub(crate) fn open_git(&self) {
+        self.state().is_git_open = true;
     }
 
     /// Sets how far the server's clock is ahead.
@@ -894,7 +902,7 @@ fn git_service(request: &Request, shared: &Shared) -> Reply {
         .get("authorization")
         .and_then(|value| decode_base64(value.strip_prefix("Basic ")?))
         .and_then(|pair| pair.split_once(':').map(|(_, password)| password.to_owned()));
-    if password.as_deref() != Some(TOKEN) {
+    if password.as_deref() != Some(TOKEN) && !shared.state().is_git_open {
         let mut reply = Reply::error(401, "Bad credentials");
         reply.headers.push(("www-authenticate".to_owned(), "Basic realm=\"GitHub\"".to_owned()));
         return reply;

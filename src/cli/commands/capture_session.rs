@@ -207,7 +207,7 @@ fn follow(brain: &Brain, places: &StatePaths, added: Added, as_json: bool) -> Re
     let mut alone = None;
     let mut changed = Instant::now();
     let (mut last, mut waiting, mut is_told) = (None, None, false);
-    let capture = loop {
+    let mut capture = loop {
         let capture = queue.capture(added.id())?.ok_or(queue::Error::Unknown { id: added.id() })?;
         // The branch exists by then; an unreachable remote is not waited for.
         if capture.state.is_final() || waits_for_remote(&queue, &capture)? {
@@ -261,6 +261,12 @@ fn follow(brain: &Brain, places: &StatePaths, added: Added, as_json: bool) -> Re
     if as_json {
         output::print_json(&capture)?;
     } else {
+        // Another capture's attempt has found out why this one waits.
+        if capture.reason.is_none() && !capture.state.is_final() {
+            let pauses = queue.pauses()?.into_iter();
+            capture.reason =
+                pauses.filter(|pause| pause.stage == capture.stage).map(|pause| pause.why).next();
+        }
         output::print(&describe(&capture, &waiting_titles(brain, &queue, &capture)))?;
         let unread = actors::last_unread(&queue).filter(|(at, _)| *at >= capture.added);
         if let Some((_, why)) = unread.filter(|_| capture.units > 0) {

@@ -162,9 +162,15 @@ fn describe_sync(sync: &SyncOutcome) -> String {
             text.push_str(&format!("{} {what}\n", counted(count as u64, "branch")));
         }
     }
+    if synced.without_token > 0 {
+        let branches = counted(synced.without_token as u64, "branch");
+        text.push_str(&format!(
+            "{branches} without a pull request: no token (`gh auth login`, or set GITHUB_TOKEN)\n"
+        ));
+    }
     if synced.delivered_late > 0 {
         text.push_str(&format!(
-            "{} that the remote does not have will be delivered now\n",
+            "{} will be delivered now\n",
             counted(synced.delivered_late as u64, "capture")
         ));
     }

@@ -22,6 +22,8 @@ pub(super) struct RemoteStatus {
     pub(super) error: Option<String>,
     /// Whether the remote takes no pushes of its default branch.
     pub(super) is_refused: bool,
+    /// How many captures have no pull request, as there is no token.
+    pub(super) without_token: usize,
     pub(super) pause: Option<Pause>,
 }
 
@@ -30,7 +32,7 @@ impl RemoteStatus {
         let repository = remote::open_repository(brain).ok()?;
         let url = repository.remote().ok()??.display_url();
         let lag = repository.lag().ok();
-        Some(Self { url, lag, synced: None, error: None, is_refused: false, pause: None })
+        Some(Self { url, lag, synced: None, error: None, is_refused: false, without_token: 0, pause: None })
     }
 
     pub(super) fn to_json(&self) -> Value {
@@ -51,6 +53,7 @@ impl RemoteStatus {
     pub(super) fn read_queue(&mut self, queue: &Queue) -> Result<(), CliError> {
         let last = actors::sync::last_report(queue)?;
         self.is_refused = last.as_ref().is_some_and(|(_, synced)| synced.is_refused);
+        self.without_token = last.as_ref().map_or(0, |(_, synced)| synced.without_token);
         self.error = last.as_ref().and_then(|(_, synced)| synced.error.clone());
         self.synced = last.map(|(at, _)| at);
         self.pause = queue.pauses()?.into_iter().find(|pause| pause.stage == Stage::Delivery);
@@ -96,6 +99,12 @@ impl RemoteStatus {
         }
         if let Some(error) = self.error.as_ref().filter(|_| !is_refused) {
             problems.push(format!("the last check failed: {}", output::safe(error)));
+        }
+        if self.without_token > 0 {
+            let branches = counted(self.without_token as u64, "branch");
+            problems.push(format!(
+                "{branches} pushed without a pull request: no token (`gh auth login`, or set GITHUB_TOKEN, then `nugget sync`)"
+            ));
         }
         if let Some(pause) = &self.pause {
             let left = pause.until.duration_since(now).as_secs().max(0);

@@ -659,6 +659,7 @@ mod tests {
                 synced: Some(now - jiff::SignedDuration::from_mins(2)),
                 error: Some("the remote cannot be reached".to_owned()),
                 is_refused: false,
+                without_token: 0,
                 pause: None,
             }),
             server: Some(ServerStatus {
