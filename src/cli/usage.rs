@@ -302,7 +302,7 @@ fn unknown_command(name: &str, command: &clap::Command, given: &str) -> (String,
             name.len() > 4
                 && command.find_subcommand(name).is_some()
                 && strsim::osa_distance(name, &word) <= 2
-                && !word.starts_with("un")
+                && word.starts_with("un") == name.starts_with("un")
         });
         meant = slipped.chain(meant).collect();
         meant.truncate(2);
