@@ -27,7 +27,7 @@ pub(crate) async fn try_run_blocking<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, JoinError> {
     #[cfg(test)]
-    if let Some(duration) = crate::testing::simulation::duration_of_work() {
+    if let Some(duration) = crate::testing::simulation::duration_of_work(&work) {
         let work = async move {
             tokio::time::sleep(duration).await;
             work()

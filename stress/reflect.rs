@@ -185,7 +185,7 @@ fn in_report(defect: &Defect) -> (&'static str, Vec<&str>) {
 /// Writes into the archive which sessions were shown and used what.
 fn record(sandbox: &Sandbox, made: &MadeBrain) -> Result<()> {
     let archive = sandbox.path("state/nugget/archive.db");
-    let brain = brain::StatePaths::in_folder(sandbox.state()?).key();
+    let brain = ::brain::StatePaths::in_folder(sandbox.state()?).key();
     let database = rusqlite::Connection::open(archive)?;
     let first = Timestamp::now() - jiff::SignedDuration::from_hours(400 * 24);
     let session = |number: u32| i64::from(number) + 1;

@@ -29,12 +29,15 @@ use crate::worker::Worker;
 thread_local! {
     /// How long blocking work takes; `None` where it is real.
     static WORK: RefCell<Option<(Random, u64)>> = const { RefCell::new(None) };
+    /// The blocking work so far, by the types of the closures.
+    static WORKED: RefCell<Vec<&'static str>> = const { RefCell::new(Vec::new()) };
 }
 
 /// How long the next blocking work takes, if this thread is a simulation.
-pub(crate) fn duration_of_work() -> Option<Duration> {
+pub(crate) fn duration_of_work<W>(_: &W) -> Option<Duration> {
     WORK.with_borrow_mut(|work| {
         let (random, ms_max) = work.as_mut()?;
+        WORKED.with_borrow_mut(|worked| worked.push(std::any::type_name::<W>()));
         Some(Duration::from_millis(random.skewed(*ms_max)))
     })
 }
@@ -291,7 +294,8 @@ fn run(seed: u64) -> Result<Vec<String>, String> {
     silence_panics();
     let world = Arc::new(World::default());
     let ran = catch_unwind(AssertUnwindSafe(|| run_in(&world, seed)));
-    let trace = std::mem::take(&mut *world.trace.lock().unwrap_or_else(PoisonError::into_inner));
+    let mut trace = std::mem::take(&mut *world.trace.lock().unwrap_or_else(PoisonError::into_inner));
+    trace.extend(WORKED.take().into_iter().map(str::to_owned));
     ran.map(|()| trace.clone()).map_err(|panic| {
         let text = panic.downcast_ref::<String>().cloned();
         let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
