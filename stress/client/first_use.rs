@@ -103,6 +103,10 @@ fn review_in_a_terminal(sandbox: &Sandbox) -> Result<()> {
     Ok(())
 }
 
+/// With nugget on the PATH, as the client is started.
 fn doctor(run: &Lifecycle) -> Result<String> {
-    Ok(String::from_utf8(run.sandbox.run(&["doctor", "--offline"])?.stdout)?)
+    let inherited = std::env::var("PATH").unwrap_or_default();
+    let path = format!("{}:{inherited}", run.sandbox.path("bin").display());
+    let output = run.sandbox.command(&["doctor", "--offline"]).env("PATH", path).output()?;
+    Ok(String::from_utf8(output.stdout)?)
 }
