@@ -56,8 +56,7 @@ pub(crate) async fn follow_all(
         }
     }
     let decided = Decided::read(queue)?;
-    let mut there = repository.remote_branches()?;
-    there.retain(|_| !access.has_pull_requests());
+    let there = if access.has_pull_requests() { Vec::new() } else { repository.remote_branches()? };
     let merged = repository.merged_among(there.iter().map(|(_, commit)| *commit), None)?;
     let mut new = Vec::new();
     for (name, commit) in there {

@@ -303,6 +303,9 @@ impl SyncRun<'_> {
 
     /// Captures whose pull request was closed and whose branch is at the remote all the same: a person may open it again.
     fn closed_with_branch(&self) -> Result<Vec<Capture>, Failure> {
+        if !self.access.has_pull_requests() {
+            return Ok(Vec::new());
+        }
         let mut closed = self.queue.captures(REOPENED_AMONG_MAX)?;
         let since = Timestamp::now() - REOPENED_WITHIN;
         closed.retain(|capture| {
@@ -329,7 +332,7 @@ impl SyncRun<'_> {
         synced: &mut SyncReport,
     ) -> Result<(), Failure> {
         let default = self.repository.default_branch()?;
-        let mut all = awaiting_decision.iter().chain(&closed);
+        let mut all = awaiting_decision.iter();
         let github_repo = match self.access.github() {
             // Nothing of them is there but their branches.
             Err(_) if !self.is_server && all.all(|capture| capture.pull_number.is_none()) => None,

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use crate::delivery::{SLUG, brain_at, connect};
+use crate::delivery::{SLUG, add_remote, brain_at};
 use crate::notes::Agent;
 use crate::support::github_api::{Failure, GithubApi, Merge, TOKEN};
 use crate::support::{Sandbox, fixture, git, wait_until, write_script};
@@ -248,10 +248,7 @@ fn a_branch_that_was_deleted_long_before_there_was_a_remote_is_no_failure() {
     sandbox.git(&["reflog", "expire", "--expire=now", "--all"]);
     sandbox.git(&["gc", "--quiet", "--prune=now"]);
     let api = GithubApi::start();
-    let bare = api.add_repository(SLUG);
-    sandbox.git(&["push", "--quiet", bare.to_str().unwrap(), "main"]);
-    sandbox.git(&["remote", "add", "origin", &api.clone_url(SLUG)]);
-    connect(&mut sandbox, &api);
+    add_remote(&mut sandbox, &api);
     sandbox.ok(["sync"]);
     wait_until("the capture has ended", || {
         sandbox.ok(["retry", "--all"]);

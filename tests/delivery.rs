@@ -17,11 +17,16 @@ const TRANSCRIPT: &str = "transcripts/synthetic/flywheel.jsonl";
 /// Creates a brain whose remote is on the local GitHub, with a token.
 pub(crate) fn brain_at(api: &GithubApi) -> Sandbox {
     let mut sandbox = Sandbox::with_brain();
+    add_remote(&mut sandbox, api);
+    sandbox
+}
+
+/// Gives a brain a remote on the local GitHub, with a token.
+pub(crate) fn add_remote(sandbox: &mut Sandbox, api: &GithubApi) {
     let bare = api.add_repository(SLUG);
     sandbox.git(&["push", "--quiet", bare.to_str().unwrap(), "main"]);
     sandbox.git(&["remote", "add", "origin", &api.clone_url(SLUG)]);
-    connect(&mut sandbox, api);
-    sandbox
+    connect(sandbox, api);
 }
 
 pub(crate) fn connect(sandbox: &mut Sandbox, api: &GithubApi) {
@@ -531,10 +536,7 @@ fn what_was_rejected_of_an_import_before_there_was_a_remote_stays_here() {
     sandbox.ok(["review", "reject", items[1]["id"].as_str().unwrap()]);
     wait_until_idle(&sandbox);
     let api = GithubApi::start();
-    let bare = api.add_repository(SLUG);
-    sandbox.git(&["push", "--quiet", bare.to_str().unwrap(), "main"]);
-    sandbox.git(&["remote", "add", "origin", &api.clone_url(SLUG)]);
-    connect(&mut sandbox, &api);
+    add_remote(&mut sandbox, &api);
     sandbox.ok(["sync"]);
     assert_withheld(&sandbox, &api, &items[1], &[&items[0], &items[2]]);
 }
@@ -585,11 +587,8 @@ fn captures_from_before_the_remote_are_delivered_oldest_first() {
     // Otherwise the last worker may be the first to see the remote.
     wait_until_idle(&sandbox);
     let api = GithubApi::start();
-    let bare = api.add_repository(SLUG);
-    sandbox.git(&["push", "--quiet", bare.to_str().unwrap(), "main"]);
-    sandbox.git(&["remote", "add", "origin", &api.clone_url(SLUG)]);
     let mut sandbox = sandbox;
-    connect(&mut sandbox, &api);
+    add_remote(&mut sandbox, &api);
     let synced = sandbox.json(["sync", "--json"]);
     assert_eq!(synced["remote"]["delivered_late"], 3, "{synced}");
     wait_for_newest(&sandbox);
@@ -634,10 +633,7 @@ fn an_import_from_before_the_remote_is_delivered_later() {
     assert!(!printed.contains("remote"), "{printed}");
     assert_eq!(newest(&sandbox)["state"], "done");
     let api = GithubApi::start();
-    let bare = api.add_repository(SLUG);
-    sandbox.git(&["push", "--quiet", bare.to_str().unwrap(), "main"]);
-    sandbox.git(&["remote", "add", "origin", &api.clone_url(SLUG)]);
-    connect(&mut sandbox, &api);
+    add_remote(&mut sandbox, &api);
     assert_eq!(sandbox.json(["sync", "--json"])["remote"]["delivered_late"], 1);
     assert_delivered_once(&sandbox, &api, &wait_for_newest(&sandbox));
 }

@@ -257,12 +257,7 @@ fn a_model_ranks_a_calls_units_and_its_failure_is_tolerated() {
         });
         Reply::Call(json!({"scores": scores.collect::<Vec<_>>()}))
     });
-    let variables = [
-        ("ANTHROPIC_API_KEY", KEY),
-        ("NUGGET_MODEL_URL", &api.url),
-        ("NUGGET_RETRIEVE_RERANK_DEADLINE_MS", "20000"),
-    ];
-    let mut client = Client::start_with(&sandbox, &variables);
+    let mut client = start_with_model(&sandbox, &api);
     client.initialize();
     let arguments =
         json!({"task_description": "a write to the database and the cache", "files": ["src/store.rs"]});
@@ -283,16 +278,21 @@ fn a_model_ranks_a_calls_units_and_its_failure_is_tolerated() {
     assert!(client.close().success());
 }
 
-#[test]
-fn a_running_server_goes_by_the_settings_of_now() {
-    let sandbox = indexed_sandbox();
-    let api = MessagesApi::start(|_| Reply::Call(json!({ "scores": [] })));
+/// A server whose answers a model orders.
+fn start_with_model(sandbox: &Sandbox, api: &MessagesApi) -> Client {
     let variables = [
         ("ANTHROPIC_API_KEY", KEY),
         ("NUGGET_MODEL_URL", &api.url),
         ("NUGGET_RETRIEVE_RERANK_DEADLINE_MS", "20000"),
     ];
-    let mut client = Client::start_with(&sandbox, &variables);
+    Client::start_with(sandbox, &variables)
+}
+
+#[test]
+fn a_running_server_goes_by_the_settings_of_now() {
+    let sandbox = indexed_sandbox();
+    let api = MessagesApi::start(|_| Reply::Call(json!({ "scores": [] })));
+    let mut client = start_with_model(&sandbox, &api);
     client.initialize();
     let arguments = json!({"task_description": "a write to the database and the cache"});
     client.call(1, arguments.clone(), None);

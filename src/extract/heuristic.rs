@@ -211,8 +211,8 @@ fn drop_untechnical(detections: &mut Detections) {
     }
 }
 
-/// Drops what the person took back, and what the assistant stated and the person denied at once. Of the better candidates (.5 or more) of three
-/// repositories a reader would merge 47 % of 45 such, and 72 % of 781 others.
+/// Drops what the person took back, and what the assistant stated and the person denied at once. Of the better candidates
+/// (.5 or more) of three repositories a reader would merge 47 % of 45 of the latter, and 72 % of 781 others.
 fn drop_denied(session: &Session<'_>, detections: &mut Detections) {
     for detection in std::mem::take(&mut detections.found) {
         if !detection.by_human && session.is_denied(detection.event) {
