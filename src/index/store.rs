@@ -130,6 +130,11 @@ impl BuilderLock {
         create_private_file(&path).map_err(io_error("open", &path))
     }
 
+    #[cfg(test)]
+    pub(crate) fn copy_of_a_child(&self) -> File {
+        self.file.try_clone().unwrap()
+    }
+
     fn validate(file: File, folder: &Path) -> Option<Self> {
         let lock = Self { file };
         lock.is_valid(folder).then_some(lock)
@@ -140,6 +145,16 @@ impl BuilderLock {
     fn is_valid(&self, folder: &Path) -> bool {
         let ours = self.file.metadata().ok().map(|metadata| Identity::from_metadata(&metadata));
         ours == Identity::from_path(&folder.join(LOCK))
+    }
+}
+
+impl Drop for BuilderLock {
+    fn drop(&mut self) {
+        // Closing is not enough: a child that is being started at this moment holds a copy of the file until it runs its
+        // program, and the next builder would be refused.
+        if let Err(error) = self.file.unlock() {
+            tracing::warn!(%error, "failed to unlock the index's folder");
+        }
     }
 }
 

@@ -780,6 +780,17 @@ fn one_builder_works_at_a_time_and_readers_do_not_wait() {
 }
 
 #[test]
+fn a_builder_that_ends_while_a_child_is_started_leaves_no_lock() {
+    let bench = Bench::new();
+    let lock = store::BuilderLock::try_take(&bench.folder()).unwrap().unwrap();
+    // What a child has of all open files until it runs its program.
+    let copy = lock.copy_of_a_child();
+    drop(lock);
+    assert!(store::BuilderLock::try_take(&bench.folder()).unwrap().is_some());
+    drop(copy);
+}
+
+#[test]
 fn what_was_compared_is_not_listed_again_unless_another_builder_has_published_since() {
     let bench = Bench::new();
     bench.unit("a", "alpha");
