@@ -2,6 +2,8 @@
 //! reindex.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use knowledge::Embedding;
 use queue::{Claim, Stage};
@@ -19,11 +21,25 @@ pub(crate) struct EmbeddingWorker {
     model: EmbeddingModel,
     /// One batch of passages at a time.
     passages: Arc<Semaphore>,
+    /// How many texts were asked for.
+    asked: Arc<AtomicU64>,
 }
+
+/// How long nobody asks before the model gives memory back: the next question then takes some milliseconds longer.
+const REST_AFTER: Duration = Duration::from_secs(10);
 
 impl EmbeddingWorker {
     pub(crate) fn new(model: EmbeddingModel) -> Self {
-        Self { model, passages: Arc::new(Semaphore::new(1)) }
+        Self { model, passages: Arc::new(Semaphore::new(1)), asked: Arc::default() }
+    }
+
+    /// Lets the model rest unless there is another question soon.
+    async fn rest_later(self) {
+        let asked = self.asked.fetch_add(1, Ordering::SeqCst) + 1;
+        tokio::time::sleep(REST_AFTER).await;
+        if self.asked.load(Ordering::SeqCst) == asked {
+            run_blocking(move || self.model.rest()).await;
+        }
     }
 }
 
@@ -52,6 +68,7 @@ impl StageWorker for EmbeddingWorker {
     /// Answers from a task of its own, so that the actor is free for the next message.
     async fn answer(&self, request: EmbeddingRequest) {
         let this = self.clone();
+        tokio::spawn(this.clone().rest_later());
         match request {
             EmbeddingRequest::Query { text, model: name, reply } => {
                 tokio::task::spawn_blocking(move || {

@@ -131,6 +131,11 @@ impl EmbeddingModel {
         embedder.embed_query(text)
     }
 
+    /// Gives back memory that the next text needs again.
+    pub(crate) fn rest(&self) {
+        self.embedder.get().into_iter().chain(self.built_in.get()).for_each(Embedder::rest);
+    }
+
     pub(crate) fn embed_documents(&self, texts: &[String]) -> Result<Vec<Embedding>, embed::Error> {
         #[cfg(test)]
         if let Some(fake) = &self.fake {

@@ -20,7 +20,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("src/queue", &["knowledge", "system", "failpoint"]),
     ("src/llm", &["transcript"]),
     ("src/kernels", &[]),
-    ("src/embed", &["knowledge", "holographic", "kernels", "llm", "transcript"]),
+    ("src/embed", &["knowledge", "holographic", "kernels", "llm", "system", "transcript"]),
     ("src/extract", &["knowledge", "system", "llm", "transcript", "embed"]),
     ("src/guard", &["knowledge"]),
     ("src/index", &["knowledge", "system", "failpoint", "transcript", "brain", "kernels", "guard"]),

@@ -19,6 +19,7 @@ compile_error!("nugget needs a Unix system, such as Linux or macOS: it uses file
 
 pub mod allocator;
 pub mod file;
+pub mod pages;
 pub mod process;
 pub mod signal;
 pub mod terminal;

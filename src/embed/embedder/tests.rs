@@ -67,6 +67,7 @@ fn a_vector_depends_only_on_its_text() {
     let embedder = embedder();
     let first = embedder.embed_document("use fsync before rename").unwrap().vector;
     embedder.embed_document(&"quite another and a much longer text ".repeat(60)).unwrap();
+    embedder.rest();
     assert_eq!(first, embedder.embed_query("use fsync before rename").unwrap().vector);
     assert_eq!(first, self::embedder().embed_document("use fsync before rename").unwrap().vector);
 }
