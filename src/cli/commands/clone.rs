@@ -54,6 +54,7 @@ impl CloneArgs {
             .folder
             .clone()
             .unwrap_or_else(|| default_folder(&context.root(&config), remote_url.as_ref()));
+        new_brain::check_path(&folder)?;
         let credentials = remote::find_credentials(remote_url.as_ref(), &api)?;
         let spinner = output::spinner("cloning");
         let cloned = git::clone(&url, &folder, credentials.as_ref(), DEADLINE);
