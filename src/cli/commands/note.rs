@@ -18,7 +18,8 @@ use crate::context::Context;
 use crate::error::{CliError, USAGE};
 use crate::index_update::update_before_question;
 use crate::note_change::{
-    change, open, print_written, read, read_files, scope_of, tags_without_secrets, to_json, without_secrets,
+    change, find_note, open, print_written, read, read_files, scope_of, tags_without_secrets, to_json,
+    without_secrets,
 };
 use crate::output::{self, counted, safe};
 use crate::unit_files::title_with_status;
@@ -376,7 +377,7 @@ impl EditArgs {
         }
         if !has_change {
             let notebook = read(context)?;
-            let note = notebook.find_note(&self.note)?;
+            let note = find_note(&notebook, &self.note)?;
             let text = content(&note.unit).to_owned() + "\n";
             edit.content = Some(editor::edit(&text, ".md", "nothing was changed", |_| None)?);
             before = Some(text);
@@ -437,7 +438,7 @@ impl ListArgs {
 impl OneArgs {
     fn run(self, context: &Context) -> Result<(), CliError> {
         let notebook = read_files(context)?;
-        let note = notebook.find_note(&self.note)?;
+        let note = find_note(&notebook, &self.note)?;
         if self.json {
             return output::print_json(&to_json(&note.path, &note.unit));
         }
