@@ -209,7 +209,8 @@ impl Config {
     /// stays.
     ///
     /// # Errors
-    /// If the setting does not exist, neither in the file, or does not allow the value, or the file cannot be read, edited or written.
+    /// If the setting does not exist, unless it is removed from the file, or does not allow the value, or the file cannot
+    /// be read, edited or written.
     pub fn write_setting(&self, name: &str, value: Option<&str>) -> Result<(), ConfigError> {
         let origin = || Origin::File(self.file.clone());
         let key = find(name).ok_or_else(|| unknown(origin(), name));
