@@ -12,7 +12,7 @@ use git::{BranchFile, CommitId, Lock, MergedText, PendingBranch, Repository};
 use jiff::Timestamp;
 use knowledge::name::file_stem;
 use knowledge::{Document, Unit, UnitId, is_edited_copy, name, text};
-use queue::{Capture, Decision, EvidenceLine, FileDecision, Ledger, PullState, Queue};
+use queue::{Capture, Decision, EvidenceLine, FileDecision, Ledger, PullState, Queue, Rejection};
 
 use crate::merge_record::record_merged;
 use crate::reflection_message::{REFLECTION_BRANCH_PREFIX, ReflectedFile, reflected_files};
@@ -24,6 +24,9 @@ pub use crate::review_remote::{FinishedBranch, NotMerged, ReviewError};
 pub const EDIT_BRANCH_PREFIX: &str = "nugget/edit-";
 /// The beginning of the name of a branch of an import.
 pub const IMPORT_BRANCH_PREFIX: &str = "nugget/import-";
+
+/// How much of what was rejected is listed: more than a person reads.
+const REJECTED_MAX: usize = 1000;
 
 /// Why the notes of a pull request that was closed are rejected.
 const CLOSED: &str = "its pull request was closed";
@@ -192,6 +195,23 @@ pub struct Reviewed {
     pub notes: BTreeSet<String>,
     /// The name of the branch that has what was merged.
     pub merged_into: Option<String>,
+}
+
+/// A file of a branch that a person has rejected.
+#[derive(Clone, Debug)]
+pub struct RejectedFile {
+    /// The unit's title; the file's path if it is not known any more.
+    pub title: String,
+    /// The file's path.
+    pub path: String,
+    /// Why, in the person's words.
+    pub because: Option<String>,
+    /// When.
+    pub at: Timestamp,
+    /// The branch that it was proposed on, which may be deleted.
+    pub branch: String,
+    /// A commit that has the text, as long as git keeps it.
+    pub commit: Option<CommitId>,
 }
 
 /// What became of one attempt to merge items of a branch.
@@ -387,6 +407,29 @@ impl Inbox {
         }
         reviewed.notes.extend(remote.notes());
         Ok(reviewed)
+    }
+
+    /// What was rejected in this brain on this machine, the latest first, at most [`REJECTED_MAX`].
+    ///
+    /// # Errors
+    /// When the queue cannot be read.
+    pub fn rejected(&self) -> Result<Vec<RejectedFile>, ReviewError> {
+        let rejections = self.queue.rejections(REJECTED_MAX)?.into_iter();
+        let rejected = rejections.map(|Rejection { branch, path, because, at, title, commit }| {
+            // The branch may have been made again without it, and its old commits be gone.
+            let commit: Option<CommitId> = commit.and_then(|commit| commit.parse().ok());
+            let text = commit.and_then(|commit| self.repository.read_at(commit, &path).ok().flatten());
+            let unit = text.as_deref().and_then(parse).and_then(|document| document.unit(&path).ok());
+            RejectedFile {
+                title: unit.map(|unit| unit.title).or(title).unwrap_or_else(|| path.clone()),
+                commit: commit.filter(|_| text.is_some()),
+                path,
+                because,
+                at,
+                branch,
+            }
+        });
+        Ok(rejected.collect())
     }
 
     /// Puts items off until a time.

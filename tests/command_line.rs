@@ -1,6 +1,7 @@
 //! Every command with valid, invalid, empty, huge and hostile input.
 
 use std::io::Write as _;
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::Stdio;
 
@@ -390,6 +391,46 @@ fn an_invalid_unit_is_reported_and_the_other_units_work() {
             "domains/coding/bugs/broken.md:4: `confidence` must be",
         );
     }
+}
+
+#[test]
+fn a_path_that_the_settings_cannot_name_is_refused() {
+    let sandbox = Sandbox::new();
+    let path = std::ffi::OsStr::from_bytes(b"br\xffain");
+    for arguments in
+        [["init".as_ref(), "--path".as_ref(), path], ["clone".as_ref(), "me/brain".as_ref(), path]]
+    {
+        let output = sandbox.run(arguments);
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{stderr}");
+        assert!(stderr.contains("is not valid UTF-8; nothing was written"), "{stderr}");
+        assert!(!sandbox.path().join(path).exists() && !sandbox.path().join("config").exists());
+    }
+}
+
+#[test]
+fn a_list_of_units_is_narrowed_by_tags_domain_and_type() {
+    let sandbox = Sandbox::with_brain();
+    for (title, tags) in [("Retries", &["net", "Web shop"][..]), ("Leases", &["net"]), ("Wool", &[])] {
+        let tags = tags.iter().flat_map(|tag| ["--tag", *tag]);
+        sandbox.ok(["note", "add", title, "--content", "x"].into_iter().chain(tags));
+    }
+    for (arguments, titles) in [
+        (&["--tag", "net"][..], &["Leases", "Retries"][..]),
+        (&["--tag", "net", "--tag", "web shop"], &["Retries"]),
+        (&["--tag", "wool"], &[]),
+        (&["--type", "fact"], &[]),
+    ] {
+        let listed = sandbox.json(["list", "--json"].iter().chain(arguments));
+        let mut found: Vec<&str> =
+            listed["units"].as_array().unwrap().iter().map(|unit| unit["title"].as_str().unwrap()).collect();
+        found.sort_unstable();
+        assert_eq!(found, titles, "{arguments:?}");
+    }
+    let notes = sandbox.json(["note", "list", "--tag", "net", "--tag", "web-shop", "--json"]);
+    assert_eq!(notes["notes"].as_array().unwrap().len(), 1, "{notes}");
+    check_error(&sandbox, &["list", "--type", "notes"], 2, "\"notes\" is no type of a unit");
+    check_error(&sandbox, &["list", "--domain", "generel"], 3, "no unit has the domain \"generel\"");
 }
 
 #[test]

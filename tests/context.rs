@@ -262,6 +262,14 @@ fn a_place_that_is_none_is_refused_in_a_line() {
     assert!(shop.sandbox.ok(["why", &format!("{new}:1")]).contains("not committed"));
     let nothing = shop.sandbox.ok(["context", &shop.file("docs/gone.md"), "--type", "caveat"]);
     assert!(nothing.starts_with("nothing is known about"), "{nothing}");
+    for (given, told) in [
+        ("foo", "error: \"foo\" is no type of a unit\nhint: give one of pattern, concept, decision, bug,"),
+        ("caveat,constrain", "error: \"constrain\" is no type of a unit\nhint: did you mean `constraint`?\n"),
+    ] {
+        let output = shop.sandbox.run(["context", ".", "--type", given]);
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(2) && stderr.starts_with(told), "{output:?}");
+    }
 }
 
 #[test]

@@ -613,6 +613,17 @@ fn a_remote_other_than_github_gets_the_brain() {
     let cloned = gone.ok(["clone", bare.to_str().unwrap(), "elsewhere"]);
     assert!(cloned.contains("set as your brain"), "{cloned}");
     assert!(gone.ok(["status"]).contains("elsewhere"));
+    let missing = sandbox.run(["clone", "/nonexistent/brain.git", "third"]);
+    assert_eq!(missing.status.code(), Some(3), "{missing:?}");
+    assert!(String::from_utf8_lossy(&missing.stderr).contains("\nhint: check the URL, and"), "{missing:?}");
+    // A command that has ended tries nothing again.
+    let mut offline = sandbox.command();
+    offline.args(["clone", "me/brain", "third"]).env("GITHUB_TOKEN", TOKEN);
+    let offline = offline.env("NUGGET_GITHUB_API", "http://127.0.0.1:9/api/v3").output().unwrap();
+    assert!(
+        String::from_utf8_lossy(&offline.stderr).contains("\nhint: run the command again"),
+        "{offline:?}"
+    );
     // An unreachable remote is reported and is not a failure.
     let away = sandbox.path().join("second");
     let printed =

@@ -338,13 +338,22 @@ fn a_projects_files_work_without_nugget_installed() {
     let settings: Value = serde_json::from_str(&read_text(&sandbox, "shop/.claude/settings.json")).unwrap();
     let command = settings["hooks"]["SessionEnd"][0]["hooks"][0]["command"].as_str().unwrap();
     // Where the program is not installed, the hook prints nothing and succeeds.
-    let elsewhere = command.replace(env!("CARGO_BIN_EXE_nugget"), "nugget-that-is-not-there");
-    let output = Command::new("sh").args(["-c", &elsewhere]).output().unwrap();
+    let output = Command::new("sh").args(["-c", command]).env("PATH", "/usr/bin:/bin").output().unwrap();
     assert!(output.status.success() && output.stderr.is_empty(), "{command}");
     assert!(
         read_text(&sandbox, "shop/.mcp.json")
             .starts_with("{\"mcpServers\":{\"x\":{\"command\":\"x\"}, \"nugget\": {")
     );
+    // The files are shared with people on other machines.
+    for file in ["shop/.mcp.json", "shop/.claude/settings.json"] {
+        let text = read_text(&sandbox, file);
+        assert!(!text.contains(env!("CARGO_BIN_EXE_nugget")), "{text}");
+    }
+    let servers: Value = serde_json::from_str(&read_text(&sandbox, "shop/.mcp.json")).unwrap();
+    assert_eq!(servers["mcpServers"]["nugget"]["command"], "nugget");
+    let doctor = sandbox.command().args(["doctor", "--offline"]).current_dir(&project).output().unwrap();
+    let doctor = String::from_utf8(doctor.stdout).unwrap();
+    assert!(doctor.contains("fix: put nugget on the PATH, by which a project's files call it"), "{doctor}");
     assert!(!sandbox.path().join(".claude").exists());
     run(&["uninstall", "--scope", "project"]);
     assert_eq!(snapshot(sandbox.path()), before);

@@ -163,6 +163,21 @@ fn a_note_is_read_from_a_pipe_and_removed_by_its_whole_id() {
 }
 
 #[test]
+fn a_misspelt_name_is_answered_with_those_like_it() {
+    let sandbox = Sandbox::with_brain();
+    sandbox.ok(["note", "add", "Deploy steps", "--content", "x"]);
+    sandbox.ok(["remember", "staging host", "alpha"]);
+    for command in ["show", "rm", "archive"] {
+        let error = fails(&sandbox, 3, &["note", command, "deplyo-steps"]);
+        assert!(error.ends_with("hint: did you mean `deploy-steps`?\n"), "{error}");
+    }
+    let error = fails(&sandbox, 3, &["forget", "stagin host"]);
+    assert!(error.ends_with("hint: did you mean `staging host`?\n"), "{error}");
+    let error = fails(&sandbox, 3, &["note", "rm", "xyz"]);
+    assert!(error.contains("hint: `nugget note list` shows all"), "{error}");
+}
+
+#[test]
 fn a_note_waits_for_review_where_it_cannot_be_committed() {
     let sandbox = Sandbox::with_brain();
     sandbox.ok(["note", "add", "One", "--content", "first"]);

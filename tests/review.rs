@@ -454,6 +454,45 @@ fn a_branch_of_which_all_is_rejected_goes() {
 }
 
 #[test]
+fn what_was_rejected_is_listed_with_its_reason_and_its_text() {
+    let sandbox = with_inbox();
+    assert_eq!(sandbox.ok(["review", "--rejected"]), "nothing was rejected here\n");
+    sandbox.ok(["review", "reject", "3", "--because", "true only on that machine"]);
+    let title = "Use a heartbeat instead of a longer timeout";
+    let listed = sandbox.ok(["review", "--rejected"]);
+    assert!(listed.starts_with(&format!("{title}\n  rejected ")), "{listed}");
+    assert!(listed.contains(": true only on that machine\n  git show "), "{listed}");
+    // The branch is deleted with what is left.
+    sandbox.ok(["review", "reject", "--all"]);
+    assert_eq!(branches(&sandbox.brain()), "");
+    let listed = sandbox.json(["review", "--rejected", "--json"]);
+    let listed = listed["rejected"].as_array().unwrap();
+    assert_eq!(listed.len(), 3);
+    let first = &listed[2];
+    assert_eq!((&first["title"], &first["because"]), (&json!(title), &json!("true only on that machine")));
+    let place = format!("{}:{}", first["commit"].as_str().unwrap(), first["path"].as_str().unwrap());
+    assert!(sandbox.git(&["show", &place]).contains(&format!("# {title}")));
+    // A person may take it back by hand.
+    sandbox.git(&[
+        "checkout",
+        "-q",
+        first["commit"].as_str().unwrap(),
+        "--",
+        first["path"].as_str().unwrap(),
+    ]);
+    sandbox.git(&["commit", "-q", "-m", "Take it back"]);
+    assert!(sandbox.ok(["list"]).contains(title));
+    // Where git has deleted the commit, the title is still known.
+    sandbox.git(&["reflog", "expire", "--expire=now", "--all"]);
+    sandbox.git(&["gc", "-q", "--prune=now"]);
+    let listed = sandbox.json(["review", "--rejected", "--json"]);
+    assert_eq!(
+        (&listed["rejected"][2]["title"], &listed["rejected"][2]["commit"]),
+        (&json!(title), &json!(null))
+    );
+}
+
+#[test]
 fn what_is_put_off_leaves_the_list_and_not_the_branch() {
     let sandbox = with_inbox();
     sandbox.ok(["review"]);
@@ -469,7 +508,7 @@ fn what_is_put_off_leaves_the_list_and_not_the_branch() {
     assert_eq!(units(&sandbox.brain()).len(), 2);
     assert_ne!(branches(&sandbox.brain()), "");
     let all = sandbox.ok(["review", "--all"]);
-    assert!(all.contains("put off for 1"), "it names the hours left");
+    assert!(all.contains("put off for "), "it names the time left: {all}");
     assert!(all.contains("decide: nugget review merge 1, edit 1"), "`--all` would merge nothing: {all}");
     sandbox.ok(["review", "merge", "never-ack"]);
     assert_eq!((units(&sandbox.brain()).len(), branches(&sandbox.brain()).as_str()), (3, ""));

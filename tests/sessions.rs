@@ -142,7 +142,7 @@ fn a_list_is_cut_to_what_is_asked_for() {
     assert_eq!(ids(&["sessions", "--file", "mailer.rs"]), ["5a3b"]);
     assert_eq!(ids(&["sessions", "--tool", "Edit"]), ["5a3b"]);
     assert_eq!(ids(&["sessions", "--project", "shop", "--limit", "1"]), ["9f00"]);
-    assert!(ids(&["sessions", "--project", "other"]).is_empty());
+    assert!(ids(&["sessions", "--project", "shop", "--branch", "other"]).is_empty());
     let found = |arguments: &[&str]| {
         let found = sandbox.json(["search", "--json"].iter().chain(arguments));
         found["messages"].as_array().unwrap().len()
@@ -502,11 +502,21 @@ fn what_does_not_exist_is_no_empty_result() {
     }
     for command in [
         &["search", "mailed", "--project", "nonexistent"][..],
+        &["sessions", "--project", "nonexistent"],
+        &["sessions", "context", "nonexistent"],
         &["sessions", "stats", "--project", "nonexistent"],
+        &["memories", "--project", "nonexistent"],
+        &["memories", "search", "mailed", "--project", "nonexistent"],
         &["sessions", "export", "--project", "nonexistent", "-o", "z.md"],
     ] {
         let told = failure(&sandbox, command, 3);
         assert_eq!(told, "error: no archived session is of the project nonexistent");
+    }
+    let hint = String::from_utf8(sandbox.run(["sessions", "--project", "shopp"]).stderr).unwrap();
+    assert!(hint.ends_with("hint: did you mean `shop`?\n"), "{hint}");
+    // Nobody has named this folder.
+    for command in [&["sessions", "context", "--json"][..], &["memories", "--json"]] {
+        sandbox.json(command);
     }
     failure(&sandbox, &["sessions", "export", "--branch", "nonexistent", "-o", "z.md"], 3);
     assert!(!sandbox.path().join("z.md").exists());

@@ -48,6 +48,32 @@ fn a_setting_is_read_and_written_and_comments_stay() {
 }
 
 #[test]
+fn the_brain_by_default_is_printed_and_a_misspelt_setting_is_taken_out() {
+    let sandbox = Sandbox::new();
+    assert_eq!(sandbox.ok(["config", "get", "brain"]), "\n");
+    sandbox.ok(["init"]);
+    sandbox.ok(["config", "unset", "brain"]);
+    let brain = sandbox.brain();
+    assert_eq!(sandbox.ok(["config", "get", "brain"]), format!("{}\n", brain.display()));
+    let got = sandbox.json(["config", "get", "brain", "--json"]);
+    assert_eq!((&got["setting"]["value"], &got["setting"]["from"]), (&json!(brain), &json!("default")));
+
+    let refused = sandbox.run(["config", "unset", "retrieve.limt"]);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(
+        String::from_utf8_lossy(&refused.stderr).contains("did you mean `retrieve.limit`"),
+        "{refused:?}"
+    );
+    let path = sandbox.path().join("config/nugget/config.toml");
+    fs::write(&path, "[retrieve]\nlimt = 3\nlimit = 4\n").unwrap();
+    assert_eq!(sandbox.run(["list"]).status.code(), Some(2));
+    let told = sandbox.ok(["config", "unset", "retrieve.limt"]);
+    assert_eq!(told, "removed retrieve.limt, which is no setting, from ~/config/nugget/config.toml\n");
+    assert_eq!(fs::read_to_string(&path).unwrap(), "[retrieve]\nlimit = 4\n");
+    sandbox.ok(["list"]);
+}
+
+#[test]
 fn what_a_setting_does_not_allow_is_refused_and_not_written() {
     let (sandbox, path) = with_file();
     let before = fs::read_to_string(&path).unwrap();

@@ -205,26 +205,31 @@ impl Config {
         Ok(())
     }
 
-    /// Writes a setting into the configuration file, or removes it there. Every other byte stays.
+    /// Writes a setting into the configuration file, or removes it there, also one that does not exist. Every other byte
+    /// stays.
     ///
     /// # Errors
-    /// If the setting does not exist or does not allow the value, or the file cannot be read, edited or written.
+    /// If the setting does not exist, unless it is removed from the file, or does not allow the value, or the file cannot
+    /// be read, edited or written.
     pub fn write_setting(&self, name: &str, value: Option<&str>) -> Result<(), ConfigError> {
         let origin = || Origin::File(self.file.clone());
-        let key = find(name).ok_or_else(|| unknown(origin(), name))?;
+        let key = find(name).ok_or_else(|| unknown(origin(), name));
         let _lock = self.lock()?;
         let text = self.file_text()?;
         if let Err(error) = text.parse::<toml::Table>() {
             return Err(toml_error(&text, &self.file, &error));
         }
         let edited = match value {
-            Some(value) if !key.allows(value) => {
-                let (value, wanted) = (value.to_owned(), key.kind.to_string());
-                return Err(ConfigError::Value { origin: origin(), key: key.name, value, wanted });
+            None if self.is_in_file(&text, name) => config_text::unset(&text, name),
+            None => return key.map(|_| ()),
+            Some(value) => {
+                let key = key?;
+                if !key.allows(value) {
+                    let (value, wanted) = (value.to_owned(), key.kind.to_string());
+                    return Err(ConfigError::Value { origin: origin(), key: key.name, value, wanted });
+                }
+                config_text::set(&text, name, &key.to_toml(value))
             }
-            Some(value) => config_text::set(&text, name, &key.to_toml(value)),
-            None if !self.is_in_file(&text, name) => return Ok(()),
-            None => config_text::unset(&text, name),
         };
         let edited =
             edited.ok_or_else(|| ConfigError::Edit { path: self.file.clone(), key: name.to_owned() })?;

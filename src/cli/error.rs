@@ -203,12 +203,27 @@ fn code_and_hint(error: &(dyn Error + 'static)) -> (u8, Option<String>) {
         )
     } else if let Some(error) = error.downcast_ref::<github::Error>() {
         let is_usage = matches!(error, github::Error::InvalidSlug { .. } | github::Error::InvalidApi { .. });
-        (if is_usage { USAGE } else { FAILED }, error.hint().map(str::to_owned))
+        let hint = match error {
+            // In the background it is tried again; a command has ended.
+            github::Error::Offline { .. }
+            | github::Error::TimedOut { .. }
+            | github::Error::ConnectionLost { .. } => {
+                Some("run the command again when GitHub can be reached")
+            }
+            github::Error::RateLimited { .. } | github::Error::SecondaryLimit { .. } => {
+                Some("run the command again after that time")
+            }
+            error => error.hint(),
+        };
+        (if is_usage { USAGE } else { FAILED }, hint.map(str::to_owned))
     } else if let Some(brain::Error::Missing { path }) = error.downcast_ref() {
         let path = path.display();
         hint(
             MISSING,
-            &format!("`nugget init --path {path}` creates one, `nugget clone URL {path}` brings yours"),
+            &format!(
+                "`nugget init --path {path}` creates one, `nugget clone URL {path}` brings yours; of one that was moved, \
+                 `nugget config set brain DIR` says where it is"
+            ),
         )
     } else if let Some(brain::Error::NotABrain { path }) = error.downcast_ref() {
         hint(MISSING, &format!("run `nugget init --path {}` to create one", path.display()))

@@ -190,6 +190,11 @@ impl ClientFiles {
         self.folder.join(plugin::SKILLS_FOLDER)
     }
 
+    /// How the files call `program`: those of a project, which other people and machines get, by name.
+    pub(crate) fn calls(&self, program: Program) -> Program {
+        if self.scope == Scope::Project { Program::Named } else { program }
+    }
+
     /// The changes that install nugget, called as `program`.
     pub(crate) fn plan(&self, method: Method, program: &Program) -> Result<Plan, CliError> {
         let record = self.read_record()?;

@@ -311,7 +311,9 @@ fn dispatch(Cli { command, brain, verbose, no_pager }: Cli) -> Result<ExitCode, 
         context.take_in_spooled();
     }
     let outer = context.clone();
-    run_command(command, context).map_err(|error| outer.with_cause(error))
+    // What these write is not in the state folder.
+    let needs_state = !matches!(command, Command::Config(_) | Command::Install(_) | Command::Uninstall(_));
+    run_command(command, context).map_err(|error| if needs_state { outer.with_cause(error) } else { error })
 }
 
 fn run_command(command: Command, context: context::Context) -> Result<ExitCode, CliError> {

@@ -7,6 +7,8 @@ use crate::error::{CliError, MISSING, USAGE};
 
 /// How many ids an error lists.
 const LISTED_MAX: usize = 5;
+/// How many words of a set an error lists.
+const KNOWN_MAX: usize = 15;
 /// How alike an id must be to be offered in place of one that does not exist (Jaro-Winkler, 0 to 1).
 const LIKENESS_MIN: f64 = 0.7;
 /// The fewest characters of a session's id that stand for its capture.
@@ -57,6 +59,21 @@ pub(crate) fn nearest<'a>(words: impl Iterator<Item = &'a str>, given: &str) -> 
         words.map(|word| (likeness(word), word)).filter(|(likeness, _)| *likeness >= LIKENESS_MIN).collect();
     near.sort_by(|a, b| b.0.total_cmp(&a.0).then_with(|| a.1.cmp(b.1)));
     near.into_iter().take(3).map(|(_, word)| word).collect()
+}
+
+/// An error that says what may be meant, or what there is.
+pub(crate) fn unknown(message: String, given: &str, known: &[&str]) -> CliError {
+    let hint = match nearest(known.iter().copied(), given).as_slice() {
+        [] => {
+            let more = match known.len().saturating_sub(KNOWN_MAX) {
+                0 => String::new(),
+                more => format!(" and {more} more"),
+            };
+            format!("give one of {}{more}", known[..known.len().min(KNOWN_MAX)].join(", "))
+        }
+        near => format!("did you mean {}?", listed(near)),
+    };
+    CliError::new(message).code(MISSING).hint(hint)
 }
 
 /// `a`, `b` or `c`, as code.

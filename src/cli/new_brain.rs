@@ -7,8 +7,9 @@ use git::{Identity, Init, NewFile};
 use jiff::Timestamp;
 
 use crate::client_settings::ClientSettings;
+use crate::commands::context::full_path;
 use crate::context::{Context, open_brain};
-use crate::error::CliError;
+use crate::error::{CliError, USAGE};
 use crate::output::counted;
 
 /// The next step once there is a brain and Claude Code runs nugget.
@@ -19,6 +20,19 @@ pub(crate) const NEXT_SESSION: &str =
 pub(crate) fn next_step() -> &'static str {
     let is_installed = std::env::current_dir().is_ok_and(|here| ClientSettings::read(&here).is_complete());
     if is_installed { NEXT_SESSION } else { "next: `nugget install` adds it to Claude Code\n" }
+}
+
+/// Refuses a folder that the settings, which are UTF-8, could not name.
+pub(crate) fn check_path(root: &Path) -> Result<(), CliError> {
+    let full = full_path(root)?;
+    match full.to_str() {
+        Some(_) => Ok(()),
+        None => {
+            Err(CliError::new(format!("the path {} is not valid UTF-8; nothing was written", full.display()))
+                .code(USAGE)
+                .hint("give the brain a folder of another name with --path"))
+        }
+    }
 }
 
 /// A brain with its repository, and what was created of it.

@@ -2,18 +2,19 @@
 
 use std::path::Path;
 
-use actors::notes::{NoteStore, Written};
+use actors::notes::{NoteError, NoteStore, Written};
 use actors::{BrainView, Setup};
 use brain::Files as _;
 use jiff::Timestamp;
-use knowledge::{Scope, Unit};
-use notes::{Notebook, content};
+use knowledge::{Scope, Unit, UnitType};
+use notes::{NoteFile, Notebook, content};
 use serde_json::{Value, json};
 use transcript::redact::{redact, redact_value};
 
 use crate::commands::context::full_path;
 use crate::context::Context;
 use crate::error::{CliError, USAGE};
+use crate::lookup::{listed, nearest};
 use crate::output;
 
 /// Does something to the notes of the brain, and returns what it printed.
@@ -24,7 +25,37 @@ pub(crate) fn change<T>(
 ) -> Result<(T, Written), CliError> {
     let setup = open(context)?;
     let now = Timestamp::now();
-    Ok(NoteStore::default().write(&setup, message, now, |notebook| operation(notebook, now))?)
+    let written = NoteStore::default().write(&setup, message, now, |notebook| operation(notebook, now));
+    written.map_err(|error| match error {
+        NoteError::Notes(error) => match actors::notes::read(&setup) {
+            Ok(notebook) => with_near_names(error, &notebook),
+            Err(_) => error.into(),
+        },
+        error => error.into(),
+    })
+}
+
+/// The note that a person names.
+pub(crate) fn find_note<'a>(notebook: &'a Notebook, name: &str) -> Result<&'a NoteFile, CliError> {
+    notebook.find_note(name).map_err(|error| with_near_names(error, notebook))
+}
+
+/// An error of a note or fact that is not there, with the names that are like the one that was given.
+fn with_near_names(error: notes::Error, notebook: &Notebook) -> CliError {
+    let (given, is_fact) = match &error {
+        notes::Error::Missing { name } => (name.clone(), false),
+        notes::Error::NoFact { key } => (key.clone(), true),
+        _ => return error.into(),
+    };
+    // The key of a fact is its title.
+    let names = notebook.notes().filter_map(|note| match is_fact {
+        true => (note.unit.kind == UnitType::Fact).then_some(note.unit.title.as_str()),
+        false => Some(note.unit.id.as_str()),
+    });
+    match nearest(names, &given).as_slice() {
+        [] => error.into(),
+        near => CliError::from(error).hint(format!("did you mean {}?", listed(near))),
+    }
 }
 
 /// The notes as the index has them: with what is in the files and not committed.

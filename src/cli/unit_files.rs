@@ -1,11 +1,13 @@
 //! Reads all units of a brain from its files, without the index.
 
-use brain::Files;
-use knowledge::name::{file_stem, nfc, split_owners};
-use knowledge::unit::is_retired;
-use knowledge::{Document, Unit};
+use std::collections::BTreeSet;
 
-use crate::error::CliError;
+use brain::Files;
+use knowledge::name::{file_stem, nfc, split_owners, written_tag};
+use knowledge::unit::is_retired;
+use knowledge::{Document, Unit, UnitType};
+
+use crate::error::{CliError, USAGE};
 use crate::{lookup, output};
 
 /// The units in a brain's files.
@@ -58,12 +60,28 @@ impl UnitFiles {
     }
 }
 
+/// Whether a unit has all of these tags, however they are written.
+pub(crate) fn has_tags(unit: &Unit, wanted: &[String]) -> bool {
+    wanted.iter().all(|wanted| unit.tags.iter().any(|tag| written_tag(tag) == written_tag(wanted)))
+}
+
 /// The title as lists have it: of a unit that no longer holds with its status.
 pub(crate) fn title_with_status(unit: &Unit) -> String {
     match unit.status.as_deref().filter(|status| is_retired(status)) {
         Some(status) => format!("{} ({})", unit.title, status.trim()),
         None => unit.title.clone(),
     }
+}
+
+/// An error for a type that neither nugget nor the brain has.
+pub(crate) fn check_type<'a>(given: &str, units: impl Iterator<Item = &'a Unit>) -> Result<(), CliError> {
+    let mut known: Vec<&str> = UnitType::KNOWN.iter().map(UnitType::as_str).collect();
+    let of_brain: BTreeSet<&str> = units.map(|unit| unit.kind.as_str()).collect();
+    known.extend(of_brain.into_iter().filter(|kind| matches!(UnitType::from(*kind), UnitType::Other(_))));
+    if known.contains(&given) {
+        return Ok(());
+    }
+    Err(lookup::unknown(format!("{given:?} is no type of a unit"), given, &known).code(USAGE))
 }
 
 /// Whether a path, perhaps without its ending, is that of a file.

@@ -89,6 +89,20 @@ const SESSIONS_COMMANDS: &[(&str, &[&str])] = &[
     ("forget", &["delete", "remove", "rm"]),
     ("stats", &["statistics", "figures", "cost", "usage"]),
 ];
+const NOTE_COMMANDS: &[(&str, &[&str])] = &[
+    ("add", &["new", "create", "write", "save"]),
+    ("edit", &["change", "modify", "update", "amend", "rename", "tag"]),
+    ("list", &["ls", "all"]),
+    ("show", &["view", "cat", "read", "open", "get", "print"]),
+    ("search", &["find", "grep", "query"]),
+    ("rm", &["delete", "remove", "del", "drop", "forget"]),
+];
+const MEMORIES_COMMANDS: &[(&str, &[&str])] = &[
+    ("list", &["ls", "all"]),
+    ("show", &["view", "cat", "read", "open", "get", "print"]),
+    ("search", &["find", "grep", "query"]),
+    ("forget", &["delete", "remove", "rm", "del", "drop"]),
+];
 const LEARN_COMMANDS: &[(&str, &[&str])] =
     &[("status", &["show", "list", "state", "info"]), ("off", &["disable", "stop", "pause"])];
 const CONFIG_COMMANDS: &[(&str, &[&str])] =
@@ -277,14 +291,24 @@ fn unknown_command(name: &str, command: &clap::Command, given: &str) -> (String,
         "config" => CONFIG_COMMANDS,
         "sessions" => SESSIONS_COMMANDS,
         "learn" => LEARN_COMMANDS,
+        "note" => NOTE_COMMANDS,
+        "memories" => MEMORIES_COMMANDS,
         "nugget" => COMMANDS,
         _ => &[],
     };
     let word = given.to_lowercase();
+    // `nugget config KEY [VALUE]`.
+    let key = match command.get_name() {
+        "config" if brain::settings::find(given).is_some() => Some(given),
+        "config" if given.contains('.') => {
+            nearest(brain::settings::KEYS.iter().map(|key| key.name), given).first().copied()
+        }
+        _ => None,
+    };
     let meant =
         meanings.iter().filter(|(_, words)| words.contains(&word.as_str())).map(|(command, _)| *command);
     let mut meant: Vec<&str> = meant.collect();
-    if meant.is_empty() {
+    if meant.is_empty() && key.is_none() {
         let visible = command.get_subcommands().filter(|command| !command.is_hide_set());
         let names = visible.map(clap::Command::get_name).filter(|name| !DESTRUCTIVE.contains(name));
         let words = meanings.iter().filter(|(name, _)| !DESTRUCTIVE.contains(name));
@@ -307,7 +331,9 @@ fn unknown_command(name: &str, command: &clap::Command, given: &str) -> (String,
         meant = slipped.chain(meant).collect();
         meant.truncate(2);
     }
-    let commands: Vec<String> = meant.iter().map(|command| format!("{name} {command}")).collect();
+    let of_key = key.map(|key| [format!("{name} get {key}"), format!("{name} set {key} VALUE")]);
+    let of_words = meant.iter().map(|command| format!("{name} {command}"));
+    let commands: Vec<String> = of_key.into_iter().flatten().chain(of_words).collect();
     let commands: Vec<&str> = commands.iter().map(String::as_str).collect();
     let hint = match (commands.is_empty(), command.get_name()) {
         (_, "sessions") if ["list", "ls", "all"].contains(&word.as_str()) => {
@@ -344,6 +370,8 @@ mod tests {
             (REVIEW_COMMANDS, command.find_subcommand("review")),
             (SESSIONS_COMMANDS, command.find_subcommand("sessions")),
             (LEARN_COMMANDS, command.find_subcommand("learn")),
+            (NOTE_COMMANDS, command.find_subcommand("note")),
+            (MEMORIES_COMMANDS, command.find_subcommand("memories")),
             (CONFIG_COMMANDS, command.find_subcommand("config")),
         ] {
             for (name, words) in names {
@@ -364,6 +392,12 @@ mod tests {
         assert_eq!(hint("learn", "bogus"), "`nugget learn --help` lists its commands");
         assert_eq!(hint("memories", "bogus"), "`nugget memories --help` lists its commands");
         assert_eq!(hint("learn", "on"), "`nugget config set learn.enabled on` turns it on");
+        assert_eq!(hint("note", "delete"), "did you mean `nugget note rm`?");
+        assert_eq!(hint("memories", "delete"), "did you mean `nugget memories forget`?");
+        for (given, key) in [("brain", "brain"), ("retrieve.limt", "retrieve.limit")] {
+            let get_or_set = format!("`nugget config get {key}` or `nugget config set {key} VALUE`");
+            assert_eq!(hint("config", given), format!("did you mean {get_or_set}?"));
+        }
         assert_eq!(hint("learn", "disable"), "did you mean `nugget learn off`?");
     }
 

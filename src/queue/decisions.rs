@@ -37,6 +37,23 @@ pub struct FileDecision {
     pub decision: Decision,
 }
 
+/// A file of a branch that was rejected.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rejection {
+    /// The branch.
+    pub branch: String,
+    /// The file's path.
+    pub path: String,
+    /// Why, in the person's words.
+    pub because: Option<String>,
+    /// When.
+    pub at: Timestamp,
+    /// The unit's title, if it was remembered with the rejection.
+    pub title: Option<String>,
+    /// The commit of the branch's last capture, if that is recorded.
+    pub commit: Option<String>,
+}
+
 /// The name under which the decisions about a branch are kept with its capture once another branch has its name. No branch
 /// has such a name.
 pub fn ended_branch(branch: &str, capture: i64) -> String {
@@ -209,6 +226,32 @@ impl Queue {
             })
         })?;
         Ok(rows.collect::<Result<_, _>>()?)
+    }
+
+    /// The files that were rejected, the latest first.
+    ///
+    /// # Errors
+    /// When the queue cannot be read.
+    pub fn rejections(&self, limit: usize) -> Result<Vec<Rejection>, Error> {
+        // The branch's name may have the number of its last capture; see `ended_branch`.
+        let sql = "SELECT branch, path, because, at_ms,
+                (SELECT min(r.title) FROM rejected r WHERE r.at_ms = d.at_ms
+                    AND substr(d.path, -length(r.unit) - 4) = '/' || r.unit || '.md'),
+                (SELECT c.commit_id FROM captures c
+                    WHERE c.branch = substr(d.branch, 1, instr(d.branch || '~', '~') - 1)
+                    AND d.branch IN (c.branch, c.branch || '~' || c.id) ORDER BY c.id DESC LIMIT 1)
+            FROM decisions d WHERE decision = 'rejected' ORDER BY at_ms DESC, branch, path LIMIT ?1";
+        self.query(sql, [limit as i64], |row| {
+            let branch: String = row.get(0)?;
+            Ok(Rejection {
+                branch: branch.split_once('~').map_or(branch.as_str(), |(branch, _)| branch).to_owned(),
+                path: row.get(1)?,
+                because: row.get(2)?,
+                at: timestamp(row.get(3)?)?,
+                title: row.get(4)?,
+                commit: row.get(5)?,
+            })
+        })
     }
 
     /// Whether something with this title was rejected, and why. Case does not count.

@@ -55,7 +55,7 @@ pub use capture::{
     State, Tally,
 };
 pub use claims::{RETRY_MAX, retry_wait};
-pub use decisions::{Decision, FileDecision, ended_branch};
+pub use decisions::{Decision, FileDecision, Rejection, ended_branch};
 pub use guard_log::{GuardLog, GuardTally};
 pub use handover::{Handover, hand_over};
 pub use ledger::Ledger;

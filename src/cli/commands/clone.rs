@@ -4,12 +4,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use brain::Brain;
-use git::{RemoteUrl, Scheme};
+use git::{RemoteFailure, RemoteUrl, Scheme};
 use github::{GitHub, Host, Slug};
 use serde_json::json;
 
 use crate::context::Context;
-use crate::error::CliError;
+use crate::error::{CliError, MISSING};
 use crate::extractor;
 use crate::new_brain::{self, DefaultBrain, NewBrain};
 use crate::output::{self, counted};
@@ -54,11 +54,17 @@ impl CloneArgs {
             .folder
             .clone()
             .unwrap_or_else(|| default_folder(&context.root(&config), remote_url.as_ref()));
+        new_brain::check_path(&folder)?;
         let credentials = remote::find_credentials(remote_url.as_ref(), &api)?;
         let spinner = output::spinner("cloning");
         let cloned = git::clone(&url, &folder, credentials.as_ref(), DEADLINE);
         spinner.finish_and_clear();
-        let repository = cloned?;
+        let repository = cloned.map_err(|error| match error {
+            git::Error::Remote { failure: RemoteFailure::NotFound, .. } => CliError::from(error)
+                .code(MISSING)
+                .hint("check the URL, and that you may read that repository"),
+            error => error.into(),
+        })?;
 
         let was_brain = Brain::open(repository.root()).is_ok();
         let created = NewBrain::create(repository.root())?;

@@ -129,6 +129,12 @@ pub(crate) fn types(prefix: &OsStr) -> Vec<CompletionCandidate> {
     candidates(known.chain(of_units(|unit| unit.kind.as_str().to_owned())), prefix)
 }
 
+/// The tags of units.
+pub(crate) fn tags(prefix: &OsStr) -> Vec<CompletionCandidate> {
+    let units = brain().and_then(|brain| read_units(&brain).ok()).unwrap_or_default().units;
+    candidates(units.into_iter().flat_map(|(_, unit)| unit.tags), prefix)
+}
+
 fn of_units(what: impl Fn(&Unit) -> String) -> Vec<String> {
     of_units_where(|_| true, what)
 }

@@ -89,7 +89,7 @@ impl ConfigArgs {
                     true => {
                         output::print_json(&json!({ "key": key.name, "setting": describe(&config, key) }))
                     }
-                    false => output::print(&format!("{}\n", output::safe(config.get(key.name).0))),
+                    false => output::print(&format!("{}\n", output::safe(&value(&config, key)))),
                 }
             }
             Some(Action::Set { key, value }) => {
@@ -98,7 +98,14 @@ impl ConfigArgs {
                 Ok(())
             }
             Some(Action::Unset { key }) => {
-                write(&config, find_key(&key)?, None, self.json)?;
+                match find_key(&key) {
+                    Ok(key) => write(&config, key, None, self.json)?,
+                    // A misspelt one that stands in the file makes every command fail.
+                    Err(_) if errors.iter().any(|error| is_unknown(error, &key)) => {
+                        remove_unknown(&config, &key, self.json)?;
+                    }
+                    Err(error) => return Err(error),
+                }
                 renew(context);
                 Ok(())
             }
@@ -124,8 +131,8 @@ impl ConfigArgs {
         let (bold, dim) = (anstyle::Style::new().bold(), anstyle::Style::new().dimmed());
         let mut text = String::new();
         for key in KEYS.iter() {
-            let (value, origin) = config.get(key.name);
-            let value = if value.is_empty() { "-".to_owned() } else { output::safe(value) };
+            let (value, origin) = (value(config, key), config.get(key.name).1);
+            let value = if value.is_empty() { "-".to_owned() } else { output::safe(&value) };
             text.push_str(&format!("{bold}{}{bold:#} = {value}  ({origin})\n", key.name));
             for row in output::wrap(key.help, output::terminal_width().saturating_sub(4).max(20)) {
                 text.push_str(&format!("    {dim}{row}{dim:#}\n"));
@@ -153,16 +160,40 @@ fn renew(context: &Context) {
     }
 }
 
+/// The value of a setting; of the brain by default, the folder where one is.
+fn value(config: &Config, key: &Key) -> String {
+    let value = config.get(key.name).0;
+    let folder = brain::paths::default_brain();
+    match key.name == "brain" && value.is_empty() && open_brain(&folder).is_ok() {
+        true => folder.display().to_string(),
+        false => value.to_owned(),
+    }
+}
+
 fn describe(config: &Config, key: &Key) -> Value {
-    let (value, origin) = config.get(key.name);
+    let origin = config.get(key.name).1;
     json!({
-        "value": value,
+        "value": value(config, key),
         "from": origin.to_string(),
         "variable": variable_name(key.name),
         "default": key.default,
         "allowed": key.kind.to_string(),
         "help": key.help,
     })
+}
+
+/// Whether this is an error of what the configuration file has under a name that is no setting.
+fn is_unknown(error: &ConfigError, name: &str) -> bool {
+    matches!(error, ConfigError::Unknown { origin: Origin::File(_), key, .. } if key == name)
+}
+
+fn remove_unknown(config: &Config, name: &str, as_json: bool) -> Result<(), CliError> {
+    config.write_setting(name, None)?;
+    if as_json {
+        return output::print_json(&json!({ "key": name, "removed": true, "file": config.file() }));
+    }
+    let file = output::short_path(config.file());
+    output::print(&format!("removed {}, which is no setting, from {file}\n", output::safe(name)))
 }
 
 fn find_key(name: &str) -> Result<&'static Key, CliError> {

@@ -20,7 +20,7 @@ use crate::context::Context;
 use crate::error::{CliError, USAGE};
 use crate::output::{self, Line, Part, safe};
 use crate::pager;
-use crate::unit_files::read_units;
+use crate::unit_files::{check_type, read_units};
 use crate::whole_number::whole_number;
 use ratatui::style::{Color, Style};
 
@@ -122,6 +122,9 @@ impl ContextArgs {
             })
             .transpose()?;
         let units = read_all_units(context)?;
+        let kinds = self.kinds.iter().map(|kind| kind.trim()).filter(|kind| !kind.is_empty());
+        let kinds: Vec<&str> = kinds.collect();
+        kinds.iter().try_for_each(|kind| check_type(kind, units.iter()))?;
         let archive = open_archive()?;
         let depth = match self.depth.as_str() {
             "summary" => Depth::Summary,
@@ -137,7 +140,7 @@ impl ContextArgs {
                 path: target.path.clone(),
                 symbol: self.symbol.clone(),
                 query: self.query.clone().filter(|query| !query.trim().is_empty()),
-                kinds: self.kinds.iter().map(|kind| UnitType::from(kind.trim())).collect(),
+                kinds: kinds.iter().map(|kind| UnitType::from(*kind)).collect(),
                 since,
                 budget,
                 depth,

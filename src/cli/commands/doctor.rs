@@ -495,6 +495,12 @@ fn check_client(config: &Config, embed: &embed::Settings, tools: &[&str]) -> [Ch
         let (program, _) = gone.as_ref()?;
         let fix = match marketplace {
             Some(_) => "put nugget on the PATH, or set the plugin's option `binary` to its path",
+            None if copy.is_none()
+                && program == "nugget"
+                && files.iter().any(|file| !client.is_users(file)) =>
+            {
+                "put nugget on the PATH, by which a project's files call it"
+            }
             None => "nugget install",
         };
         let what = format!("Claude Code calls {program}, which is not there");

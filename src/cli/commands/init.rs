@@ -59,7 +59,8 @@ impl InitArgs {
         let config = context.config()?;
         let root = self.path.clone().unwrap_or_else(|| context.root(&config));
         let api = config.string("github.api");
-        // First of all, so that a wrong URL, name or token leaves nothing behind.
+        // First of all, so that a wrong path, URL, name or token leaves nothing behind.
+        new_brain::check_path(&root)?;
         self.remote.as_deref().map_or(Ok(()), git::check_remote_url)?;
         let github = match &self.github {
             Some(slug) => Some(GitHubRepository::find(&slug.parse()?, &api, self.create, !self.public)?),

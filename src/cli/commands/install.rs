@@ -25,8 +25,9 @@ its one tool to ~/.claude/settings.json. Where Claude Code has the plugin from a
 marketplace (`/plugin install nugget --marketplace OWNER/NAME`), it adds only
 the permission, and removes a copy that it wrote before. For an older version,
 and for a project, it adds hooks and permission to settings.json, and the server
-to ~/.claude.json or .mcp.json. CLAUDE_CONFIG_DIR is respected. Claude Code is
-only asked for its version.
+to ~/.claude.json or .mcp.json; those of a project find nugget on the PATH of
+each developer. CLAUDE_CONFIG_DIR is respected. Claude Code is only asked for
+its version.
 
 Everything else in those files is kept byte for byte. A file that is not valid
 JSON is not changed, and the error's position is printed; a file of the plugin
@@ -88,10 +89,19 @@ impl InstallArgs {
             ("auto", Scope::User, None) if is_plugin_supported()? => Method::Plugin,
             _ => Method::Settings,
         };
-        let program = Program::here()?;
+        let here = Program::here()?;
+        let is_on_path = matches!(here, Program::Named);
+        let program = client_files.calls(here);
         let plan = client_files.plan(method, &program)?;
         let mut notes = find_conflicts(&client_files, &client_settings, method, &plan)?;
         let folder = short_path(&client_files.plugin());
+        if self.scope == Scope::Project && !is_on_path {
+            notes.push(
+                "this nugget is not the one on your PATH, by which the project's files call it: sessions there run none, or \
+                 another, until it is"
+                    .to_owned(),
+            );
+        }
         notes.extend(plan.kept.iter().map(|file| {
             let file = of_plugin(file);
             format!(

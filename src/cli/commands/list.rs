@@ -1,5 +1,7 @@
 //! `nugget list`: lists the units of the brain.
 
+use std::collections::BTreeSet;
+
 use actors::BrainView;
 use jiff::Timestamp;
 use provenance::Staleness;
@@ -9,12 +11,12 @@ use super::completions;
 use crate::context::Context;
 use crate::error::CliError;
 use crate::staleness;
-use crate::unit_files::{UnitFiles, read_units, title_with_status};
-use crate::{output, pager};
+use crate::unit_files::{UnitFiles, check_type, has_tags, read_units, title_with_status};
+use crate::{lookup, output, pager};
 
 #[derive(clap::Args)]
 #[command(
-    after_help = "Examples:\n  nugget list --domain coding\n  nugget list --type decision --json\n  nugget list --stale"
+    after_help = "Examples:\n  nugget list --domain coding\n  nugget list --type decision --tag retries --json\n  nugget list --stale"
 )]
 pub(crate) struct ListArgs {
     /// Only units of this domain
@@ -23,6 +25,9 @@ pub(crate) struct ListArgs {
     /// Only units of this type: pattern, concept, decision, bug, belief, constraint, caveat or another
     #[arg(long = "type", value_name = "T", add = clap_complete::ArgValueCompleter::new(completions::types))]
     kind: Option<String>,
+    /// Only units with this tag; repeated, with all of them
+    #[arg(long = "tag", value_name = "TAG", add = clap_complete::ArgValueCompleter::new(completions::tags))]
+    tags: Vec<String>,
     /// Only units that may no longer hold: a file of their `scope` in this project
     /// has changed, or their date is past
     #[arg(long)]
@@ -37,9 +42,18 @@ impl ListArgs {
         let (_, brain, _) = context.open()?;
         let UnitFiles { mut units, problems, .. } = read_units(&BrainView::open(&brain))?;
         let all = units.len();
+        if let Some(kind) = &self.kind {
+            check_type(kind, units.iter().map(|(_, unit)| unit))?;
+        }
+        let domains: BTreeSet<&str> = units.iter().map(|(_, unit)| unit.domain.as_str()).collect();
+        let domains: Vec<&str> = domains.into_iter().collect();
+        if let Some(domain) = self.domain.as_deref().filter(|domain| all > 0 && !domains.contains(domain)) {
+            return Err(lookup::unknown(format!("no unit has the domain {domain:?}"), domain, &domains));
+        }
         units.retain(|(_, unit)| {
             self.domain.as_deref().is_none_or(|domain| unit.domain.as_str() == domain)
                 && self.kind.as_deref().is_none_or(|kind| unit.kind.as_str() == kind)
+                && has_tags(unit, &self.tags)
         });
         let folder = std::env::current_dir()?;
         let checked = staleness::check(units.iter().map(|(_, unit)| unit), &folder, Timestamp::now());

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::completions;
 use super::sessions::render::short;
-use super::sessions::{PATIENCE, note_in_log, number_of_results};
+use super::sessions::{PATIENCE, note_in_log, number_of_results, require_project};
 use crate::archive::open_archive;
 use crate::error::{CliError, MISSING, USAGE};
 use crate::output::{self, ago, counted, safe};
@@ -111,6 +111,9 @@ impl WhichArgs {
             (project, false) => Some(project_key(project.as_deref().unwrap_or("."))?),
         };
         let archive = open_archive()?;
+        if let Some(archive) = archive.as_ref().filter(|_| self.project.is_some()) {
+            require_project(archive, named_project.as_deref())?;
+        }
         let is_found_by_words = words.is_some();
         let query = MemoryQuery { named_project, words, limit: self.limit, ..MemoryQuery::default() };
         let memories = archive.as_ref().map_or(Ok(Vec::new()), |archive| archive.memories(&query))?;

@@ -6,7 +6,6 @@ use std::time::Duration;
 use actors::{Roles, Service};
 use jiff::Timestamp;
 use knowledge::UnitType;
-use knowledge::name::written_tag;
 use knowledge::unit::is_retired;
 use knowledge::wikilink::wikilinks;
 use notes::{Edit, NewNote, NoteFile, Notebook, content};
@@ -18,10 +17,11 @@ use crate::context::Context;
 use crate::error::{CliError, USAGE};
 use crate::index_update::update_before_question;
 use crate::note_change::{
-    change, open, print_written, read, read_files, scope_of, tags_without_secrets, to_json, without_secrets,
+    change, find_note, open, print_written, read, read_files, scope_of, tags_without_secrets, to_json,
+    without_secrets,
 };
 use crate::output::{self, counted, safe};
-use crate::unit_files::title_with_status;
+use crate::unit_files::{has_tags, title_with_status};
 use crate::{async_runtime, editor, pager, settings};
 
 const AFTER: &str = "\
@@ -164,9 +164,9 @@ struct EditArgs {
 
 #[derive(clap::Args)]
 struct ListArgs {
-    /// Only notes with this tag
-    #[arg(long, value_name = "T")]
-    tag: Option<String>,
+    /// Only notes with this tag; repeated, with all of them
+    #[arg(long = "tag", value_name = "TAG", add = clap_complete::ArgValueCompleter::new(completions::tags))]
+    tags: Vec<String>,
     /// Also what is archived
     #[arg(long)]
     all: bool,
@@ -376,7 +376,7 @@ impl EditArgs {
         }
         if !has_change {
             let notebook = read(context)?;
-            let note = notebook.find_note(&self.note)?;
+            let note = find_note(&notebook, &self.note)?;
             let text = content(&note.unit).to_owned() + "\n";
             edit.content = Some(editor::edit(&text, ".md", "nothing was changed", |_| None)?);
             before = Some(text);
@@ -407,11 +407,7 @@ impl ListArgs {
     fn run(self, context: &Context) -> Result<(), CliError> {
         let notebook = read_files(context)?;
         let is_archived = |note: &&NoteFile| note.unit.status.as_deref().is_some_and(is_retired);
-        let wanted = self.tag.as_deref().map(written_tag);
-        let has_tag = |note: &&NoteFile| {
-            wanted.as_ref().is_none_or(|wanted| note.unit.tags.iter().any(|tag| written_tag(tag) == *wanted))
-        };
-        let tagged = || notebook.notes().filter(has_tag);
+        let tagged = || notebook.notes().filter(|note| has_tags(&note.unit, &self.tags));
         let listed: Vec<&NoteFile> = tagged().filter(|note| self.all || !is_archived(note)).collect();
         if self.json {
             let listed: Vec<_> = listed.iter().map(|note| to_json(&note.path, &note.unit)).collect();
@@ -419,10 +415,11 @@ impl ListArgs {
         }
         if listed.is_empty() {
             let archived = counted(tagged().count() as u64, "note");
-            return output::print(&match (tagged().next(), &self.tag) {
+            return output::print(&match (tagged().next(), self.tags.as_slice()) {
                 (Some(_), _) => format!("every such note is archived; --all lists {archived}\n"),
-                (None, Some(tag)) => format!("no note has the tag {}\n", safe(tag)),
-                (None, None) => "no notes yet: `nugget note add TITLE` writes one\n".to_owned(),
+                (None, []) => "no notes yet: `nugget note add TITLE` writes one\n".to_owned(),
+                (None, [tag]) => format!("no note has the tag {}\n", safe(tag)),
+                (None, tags) => format!("no note has the tags {}\n", safe(&tags.join(", "))),
             });
         }
         let rows = listed.iter().map(|note| {
@@ -437,7 +434,7 @@ impl ListArgs {
 impl OneArgs {
     fn run(self, context: &Context) -> Result<(), CliError> {
         let notebook = read_files(context)?;
-        let note = notebook.find_note(&self.note)?;
+        let note = find_note(&notebook, &self.note)?;
         if self.json {
             return output::print_json(&to_json(&note.path, &note.unit));
         }

@@ -10,11 +10,13 @@ use std::process::ExitCode;
 use actors::BrainView;
 use actors::review::{Choice, Inbox, Item, Reviewed};
 use brain::{Brain, Files as _, StatePaths};
+use git::CommitId;
 use jiff::Timestamp;
+use jiff::tz::TimeZone;
 use queue::Queue;
 use serde_json::{Value, json};
 
-use self::call::{LATER, Review, one_reason};
+use self::call::{Review, one_reason, tomorrow_morning};
 use self::render::describe_not_merged;
 use super::completions;
 use crate::context::Context;
@@ -47,6 +49,7 @@ Examples:
   nugget review edit 3
   nugget review later 4
   nugget review reject 3 --because \"true only on that machine\"
+  nugget review --rejected
   nugget review --json | jq -r '.items[].id'";
 
 #[derive(clap::Args)]
@@ -60,6 +63,9 @@ pub(crate) struct ReviewArgs {
     /// List what was put off too
     #[arg(long)]
     all: bool,
+    /// List what was rejected instead, the latest first
+    #[arg(long, conflicts_with_all = ["list", "all"])]
+    rejected: bool,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -88,7 +94,7 @@ enum Decision {
         #[arg(long, value_name = "WHY")]
         because: Option<String>,
     },
-    /// Put units off until tomorrow
+    /// Put units off until tomorrow morning
     Later(Selection),
 }
 
@@ -169,6 +175,7 @@ fn is_interactive() -> bool {
 impl Review {
     fn run(&self, args: ReviewArgs, context: &Context) -> Result<ExitCode, CliError> {
         match args.decision {
+            None if args.rejected => self.print_rejected(context, args.json),
             None if args.json => self.print_json(args.all),
             None if args.list || args.all || !is_interactive() => self.print_list(context, args.all),
             None => match self.items(false)?.as_slice() {
@@ -192,7 +199,8 @@ impl Review {
             }
             Some(Decision::Later(selection)) => {
                 let items = self.select(&selection.items, selection.all)?;
-                self.inbox.put_off(&items, self.now + LATER, self.now)?;
+                let until = tomorrow_morning(&self.now.to_zoned(TimeZone::system()))?;
+                self.inbox.put_off(&items, until, self.now)?;
                 let reviewed = Reviewed { decided: items, ..Reviewed::default() };
                 self.finish("put off until tomorrow", reviewed, selection.json)
             }
@@ -204,6 +212,25 @@ impl Review {
         let items: Vec<Item> = every.iter().filter(|item| all || item.later.is_none()).cloned().collect();
         self.remember_list(&items)?;
         pager::print(context, &render::list(&items, every.len() - items.len(), self.now))?;
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn print_rejected(&self, context: &Context, as_json: bool) -> Result<ExitCode, CliError> {
+        let rejected = self.inbox.rejected()?;
+        if as_json {
+            let rejected: Vec<Value> = rejected
+                .iter()
+                .map(|one| {
+                    json!({
+                        "title": one.title, "path": one.path, "because": one.because, "rejected": one.at,
+                        "branch": one.branch, "commit": one.commit.as_ref().map(CommitId::to_string),
+                    })
+                })
+                .collect();
+            output::print_json(&json!({ "rejected": rejected }))?;
+        } else {
+            pager::print(context, &render::rejected(&rejected, self.now))?;
+        }
         Ok(ExitCode::SUCCESS)
     }
 

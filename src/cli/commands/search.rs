@@ -130,7 +130,7 @@ impl SearchArgs {
             };
         }
         if let Some(archive) = archive.as_ref().filter(|_| results.hits.is_empty()) {
-            require_project(archive, &filter)?;
+            require_project(archive, filter.project.as_deref())?;
         }
         let by_words = match prepared {
             Prepared::Nothing => Some("searched by words alone"),

@@ -9,11 +9,12 @@ use std::io::{self, IsTerminal as _, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ::archive::{Archive, Filter, Removal, Session, SyncSummary, project_key, shown_key};
+use ::archive::{Archive, Field, Filter, Removal, Session, SyncSummary, project_key, shown_key};
 use actors::archiving::QueuedSessions;
 use brain::Config;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
+use knowledge::name::folder_name;
 use queue::{Capture, Queue, State};
 use serde_json::json;
 
@@ -205,13 +206,9 @@ struct RelatedArgs {
     after_help = "Examples:\n  nugget sessions context .\n  nugget sessions context shop --days 7 --format markdown"
 )]
 struct ContextArgs {
-    /// A folder (. for this one), the project's name, or its remote
-    #[arg(
-        value_name = "PROJECT",
-        default_value = ".",
-        add = clap_complete::ArgValueCompleter::new(completions::projects)
-    )]
-    project: String,
+    /// A folder, the project's name, or its remote [default: this folder]
+    #[arg(value_name = "PROJECT", add = clap_complete::ArgValueCompleter::new(completions::projects))]
+    project: Option<String>,
     /// How far back to look
     #[arg(long, default_value_t = 30, value_name = "N", value_parser = whole_number(0_u32..))]
     days: u32,
@@ -340,16 +337,23 @@ pub(super) fn find(archive: &Archive, given: &str) -> Result<Session, CliError> 
     }
 }
 
-/// An error if there are sessions, but none of the project that was named.
-pub(super) fn require_project(archive: &Archive, filter: &Filter) -> Result<(), CliError> {
-    let Some(project) = &filter.project else { return Ok(()) };
-    let of_project = Filter { project: Some(project.clone()), ..Filter::default() };
+/// An error if there are sessions, but none of the project that a person has named.
+pub(super) fn require_project(archive: &Archive, project: Option<&str>) -> Result<(), CliError> {
+    let Some(project) = project else { return Ok(()) };
+    let of_project = Filter { project: Some(project.to_owned()), ..Filter::default() };
     if archive.session_count()? == 0 || !archive.sessions(&of_project, true, 1)?.is_empty() {
         return Ok(());
     }
-    Err(CliError::new(format!("no archived session is of the project {project}"))
-        .code(MISSING)
-        .hint("`nugget sessions` lists them, with their projects"))
+    let folders = archive.values(Field::Project, usize::MAX >> 1)?;
+    let mut names: Vec<&str> = Vec::new();
+    for name in folders.iter().filter_map(|folder| folder_name(folder)) {
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    let project = shown_key(project);
+    let message = format!("no archived session is of the project {project}");
+    Err(lookup::unknown(message, folder_name(project).unwrap_or(project), &names))
 }
 
 impl ListArgs {
@@ -364,6 +368,7 @@ impl ListArgs {
                 "no session is archived yet: `nugget sessions sync` adds those on the disk\n",
             );
         };
+        require_project(&archive, filter.project.as_deref())?;
         let sessions = archive.sessions(&filter, self.subagents, self.limit)?;
         let captures = captures_by_session(context);
         if self.json {
@@ -483,7 +488,9 @@ impl ContextArgs {
         let archive = open()?;
         let now = Timestamp::now();
         let since = now.saturating_sub(Duration::from_secs(86_400) * self.days).unwrap_or(Timestamp::MIN);
-        let key = project_key(&self.project)?;
+        let key = project_key(self.project.as_deref().unwrap_or("."))?;
+        // A folder without sessions is no error where nobody has named it.
+        require_project(&archive, self.project.as_ref().map(|_| key.as_str()))?;
         let found = archive.context(&key, Some(since))?;
         let format = if self.json { report::ContextFormat::Json } else { self.format };
         if format == report::ContextFormat::Json {
@@ -508,7 +515,7 @@ impl StatsArgs {
     fn run(&self, context: &Context) -> Result<(), CliError> {
         let archive = open()?;
         let filter = self.filter.filter(Timestamp::now())?;
-        require_project(&archive, &filter)?;
+        require_project(&archive, filter.project.as_deref())?;
         let stats = archive.stats(&filter, &TimeZone::system())?;
         match self.json {
             true => output::print_json(&stats),
@@ -524,7 +531,7 @@ impl ExportArgs {
         if let Some(given) = &self.session {
             filter.session = Some(find(&archive, given)?.id);
         }
-        require_project(&archive, &filter)?;
+        require_project(&archive, filter.project.as_deref())?;
         let sessions = archive.sessions(&filter, true, usize::MAX >> 1)?;
         let output = named(&self.output);
         if sessions.is_empty() {

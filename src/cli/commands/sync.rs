@@ -118,7 +118,7 @@ impl SyncArgs {
                 Err(error.into())
             }
             Some(Err(error)) => Err(CliError::new(format!("failed to check the remote: {error}"))
-                .hint("nothing is lost; it is tried again automatically")),
+                .hint("nothing is lost; run `nugget sync` again")),
             _ => Ok(()),
         }
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use actors::review::{Choice, Inbox, Item, Reviewed};
-use jiff::{SignedDuration, Timestamp};
+use jiff::{Timestamp, Zoned};
 use queue::Queue;
 
 use crate::editor;
@@ -12,8 +12,14 @@ use crate::lookup::{listed, nearest};
 
 /// The name of the report with the list that was printed last, to which numbers refer.
 const LIST_REPORT: &str = "review-list";
-/// How long `later` puts an item off.
-pub(super) const LATER: SignedDuration = SignedDuration::from_hours(18);
+/// The local hour at which what was put off waits again.
+const MORNING_HOUR: i8 = 6;
+
+/// Until when `later` puts an item off: the morning of the next day.
+pub(super) fn tomorrow_morning(now: &Zoned) -> Result<Timestamp, jiff::Error> {
+    let morning = now.date().tomorrow()?.at(MORNING_HOUR, 0, 0, 0);
+    Ok(morning.to_zoned(now.time_zone().clone())?.timestamp())
+}
 
 /// A reason as it is kept: on one line, without secrets.
 pub(super) fn one_reason(because: &str) -> String {
@@ -162,6 +168,18 @@ mod tests {
     use git::{Identity, Lock, NewFile, Proposal, Repository};
 
     use super::*;
+
+    #[test]
+    fn what_is_put_off_waits_again_on_the_next_morning() {
+        for (now, until) in [
+            ("2026-11-29T01:00+01:00[Europe/Berlin]", "2026-11-30T06:00+01:00[Europe/Berlin]"),
+            ("2026-11-29T23:59+01:00[Europe/Berlin]", "2026-11-30T06:00+01:00[Europe/Berlin]"),
+            ("2026-03-28T12:00+01:00[Europe/Berlin]", "2026-03-29T06:00+02:00[Europe/Berlin]"),
+        ] {
+            let until: Zoned = until.parse().unwrap();
+            assert_eq!(tomorrow_morning(&now.parse().unwrap()).unwrap(), until.timestamp(), "{now}");
+        }
+    }
 
     #[test]
     fn an_edited_text_that_is_not_merged_is_kept_in_a_file() {

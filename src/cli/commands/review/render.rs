@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use actors::review::{Action, Item, NotMerged, Reviewed};
+use actors::review::{Action, Item, NotMerged, RejectedFile, Reviewed};
+use git::CommitId;
 use jiff::Timestamp;
 use knowledge::unit::is_hidden;
 use knowledge::{Document, Enforce, Relation, Scope, Unit, text};
@@ -145,6 +146,39 @@ pub(super) fn list(items: &[Item], put_off: usize, now: Timestamp) -> String {
     let decide = format!("nugget review {}", decisions(items, last));
     let decide = wrap(&decide, width.saturating_sub(8).max(20)).join("\n        ");
     format!("{lines}\nread:   nugget review show {last}\ndecide: {decide}\n{put_off}")
+}
+
+/// What was rejected, when, why, and where its text can still be read.
+pub(super) fn rejected(rejected: &[RejectedFile], now: Timestamp) -> String {
+    if rejected.is_empty() {
+        return "nothing was rejected here\n".to_owned();
+    }
+    let width = output::terminal_width().saturating_sub(2).max(20);
+    let mut lines = Vec::new();
+    for one in rejected {
+        let indented = |text: &str, style: Style| {
+            let rows = wrap(text, width).into_iter();
+            rows.map(move |row| Line::from(Part::styled(format!("  {row}"), style))).collect::<Vec<_>>()
+        };
+        let title = wrap(&safe_title(&one.title), width + 2).into_iter();
+        lines.extend(title.map(|row| Line::from(Part::styled(row, BOLD))));
+        let because = one.because.as_deref().map(|because| format!(": {}", safe(because)));
+        let what = format!("rejected {}{}", ago(one.at, now), because.unwrap_or_default());
+        lines.extend(indented(&what, Style::new()));
+        if let Some(place) = one.commit.as_ref().map(|commit| place(commit, &one.path)) {
+            lines.push(Line::from(Part::styled(format!("  git show {place}"), DIM)));
+        }
+    }
+    let text = output::styled(&lines);
+    match rejected.iter().any(|one| one.commit.is_some()) {
+        true => format!("{text}\n`git show` runs in the brain; git keeps what was deleted for two weeks\n"),
+        false => text,
+    }
+}
+
+/// A file at a commit, as git names it.
+fn place(commit: &CommitId, path: &str) -> String {
+    format!("{}:{}", &commit.to_string()[..10], safe(path))
 }
 
 /// The commands that decide about items, with numbers of the list: a merge only of what can be merged.
@@ -356,8 +390,7 @@ pub(super) fn reviewed_lines(verb: &str, reviewed: &Reviewed) -> String {
     };
     if let Some(item) = reviewed.decided.iter().find(is_deleted).filter(|_| verb != MERGED) {
         // As long as git keeps by default what nothing refers to.
-        let commit = item.commit.to_string();
-        let place = format!("{}:{}", &commit[..10], safe(&item.path));
+        let place = place(&item.commit, &item.path);
         text.push_str(&format!("to read it again within two weeks, in the brain: git show {place}\n"));
     }
     for note in &reviewed.notes {

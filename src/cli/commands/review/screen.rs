@@ -8,12 +8,13 @@ use std::sync::mpsc::{Receiver, channel};
 
 use actors::review::{Choice, Item};
 use jiff::Timestamp;
+use jiff::tz::TimeZone;
 use queue::EvidenceLine;
 use ratatui::style::Style;
 use system::signal::{self, Signal};
 use system::terminal;
 
-use super::call::{LATER, Review, one_reason};
+use super::call::{Review, one_reason, tomorrow_morning};
 use super::render::{self, BOLD, DIM, WARN};
 use crate::async_runtime;
 use crate::error::CliError;
@@ -370,7 +371,8 @@ impl Page {
                 ("rejected", review.inbox.reject(vec![item], because.as_deref(), now)?)
             }
             Act::Later => {
-                review.inbox.put_off(std::slice::from_ref(&item), now + LATER, now)?;
+                let until = tomorrow_morning(&now.to_zoned(TimeZone::system()))?;
+                review.inbox.put_off(std::slice::from_ref(&item), until, now)?;
                 let decided = vec![item];
                 ("put off until tomorrow", actors::review::Reviewed { decided, ..Default::default() })
             }
