@@ -305,6 +305,20 @@ fn every_broken_part_gives_a_line_and_never_a_crash() {
 }
 
 #[test]
+fn a_person_who_signs_commits_is_told_that_nugget_does_not() {
+    let sandbox = Sandbox::with_brain();
+    let offline = |command: &mut Command| {
+        command.arg("--offline");
+    };
+    let check = || doctor(&sandbox, offline).1.remove("signing");
+    assert_eq!(check(), None);
+    sandbox.git(&["config", "commit.gpgSign", "yes"]);
+    let check = check().unwrap();
+    assert_eq!(check["level"], "warning");
+    assert!(check["message"].as_str().unwrap().contains("nugget signs no commit"), "{check}");
+}
+
+#[test]
 fn an_outdated_git_is_reported() {
     let sandbox = Sandbox::with_brain();
     let path = install_program(&sandbox, "git", "echo git version 2.20.1");
