@@ -65,6 +65,7 @@ mod repository;
 mod review_branches;
 mod review_snapshot;
 mod reviewers;
+mod ssh;
 #[cfg(test)]
 mod tests;
 mod types;
@@ -91,5 +92,6 @@ pub use repository::{Branch, Init, Repository};
 pub use review_branches::{MergedFile, PendingBranch};
 pub use review_snapshot::{ContentState, ReviewSnapshot};
 pub use reviewers::Reviewers;
+pub use ssh::ssh_host;
 pub use types::{BLOB_BYTES_MAX, BRANCH_PREFIX, CommitId, Identity, InvalidCommitId, NewFile};
 pub use unfinished::Unfinished;
