@@ -135,6 +135,12 @@ pub(crate) fn updated(present: &str, new: &str) -> Option<String> {
     (text.chars().count() <= BODY_CHARS_MAX).then_some(text)
 }
 
+/// Whether what is nugget's of a text links to the files of other commits than this one.
+pub(crate) fn is_of_another_commit(present: &str, commit: &str) -> bool {
+    let ours = present.split_once(BEGIN).and_then(|(_, rest)| Some(rest.split_once(END)?.0));
+    ours.is_some_and(|ours| ours.contains("/blob/") && !ours.contains(&format!("/blob/{commit}/")))
+}
+
 /// The body for planned units. `files` is the address of the commit's files, with a slash at the end; links
 /// lead there.
 pub(crate) fn body(found: &Findings, plan: &Plan, summary: &Summary, files: &str) -> String {
