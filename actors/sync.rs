@@ -368,6 +368,7 @@ impl SyncRun<'_> {
         }
         // Several captures may share a pull request.
         let mut requested: HashMap<u64, Option<Pull>> = HashMap::new();
+        let mut completed = HashSet::new();
         let mut first_error = Ok(());
         for capture in &awaiting_decision {
             let handled = async {
@@ -393,9 +394,15 @@ impl SyncRun<'_> {
                     _ => self.state_in(capture, default.tip)?,
                 };
                 self.apply_decision(capture, state, default.tip, github_repo, synced).await?;
-                match open_pull(capture).filter(|_| state == PullState::Open) {
-                    Some(pull) => self.queue_outdated_text(capture, pull, synced),
-                    None => Ok(()),
+                match (open_pull(capture).filter(|_| state == PullState::Open), github_repo) {
+                    (Some(pull), Some((github, slug))) if is_batch(&pull.branch) => {
+                        match completed.insert(pull.number) {
+                            true => self.complete_text(github, slug, pull).await,
+                            false => Ok(()),
+                        }
+                    }
+                    (Some(pull), _) => self.queue_outdated_text(capture, pull, synced),
+                    (None, _) => Ok(()),
                 }
             };
             match handled.await {
@@ -449,6 +456,28 @@ impl SyncRun<'_> {
         Ok(self.queue.set_pull_state(capture.id, capture.commit.as_deref(), state)?)
     }
 
+    /// Adds to the text of a shared pull request the sections of what was pushed to its branch without a token, by whichever
+    /// machine.
+    async fn complete_text(&self, github: &GitHub, slug: &Slug, pull: &Pull) -> Result<(), Failure> {
+        let Some(tip) = self.repository.remote_tip(&pull.branch)? else { return Ok(()) };
+        let mut text = pull.body.clone();
+        for made in self.repository.branch_commits(tip)? {
+            let files = self.access.files_at(&made.commit.to_string());
+            if text.contains(&files) {
+                continue;
+            }
+            let message = self.repository.message_of(made.commit)?;
+            let added = pull_request_text::body_of_commit(&message, &made, &files);
+            if let Some(updated) = added.and_then(|added| pull_request_text::updated(&text, &added)) {
+                text = updated;
+            }
+        }
+        if text != pull.body {
+            github.edit_pull(slug, pull.number, &text).await?;
+        }
+        Ok(())
+    }
+
     /// Queues a capture for delivery whose branch was pushed without a token after the text of its pull request was written.
     fn queue_outdated_text(
         &self,
@@ -457,9 +486,7 @@ impl SyncRun<'_> {
         synced: &mut SyncReport,
     ) -> Result<(), Failure> {
         let is_at = |commit: &Option<String>| commit.as_ref() == Some(&pull.commit);
-        let is_shared = capture.branch.as_deref().is_some_and(is_batch);
-        if !is_shared
-            && is_at(&capture.pushed)
+        if is_at(&capture.pushed)
             && is_at(&capture.commit)
             && pull_request_text::is_of_another_commit(&pull.body, &pull.commit)
         {

@@ -89,7 +89,7 @@ pub use remote_config::check_url as check_remote_url;
 pub use remote_failure::RemoteFailure;
 pub use remote_url::{Remote, RemoteUrl, display_url};
 pub use repository::{Branch, Init, Repository};
-pub use review_branches::{MergedFile, PendingBranch};
+pub use review_branches::{BranchCommit, MergedFile, PendingBranch};
 pub use review_snapshot::{ContentState, ReviewSnapshot};
 pub use reviewers::Reviewers;
 pub use ssh::ssh_host;
