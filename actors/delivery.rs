@@ -129,21 +129,28 @@ impl DeliveryWorker {
             return Ok(false);
         };
         let Ok(Some((github, slug))) = access.github() else { return Ok(false) };
-        if capture.origin != queue::ORIGIN_NOTES || pushed == branch.commit {
+        if capture.origin != queue::ORIGIN_NOTES {
             return Ok(false);
         }
         let pull = pull_of_branch(github, slug, number, &branch.name).await?;
-        if pull.is_none_or(|pull| pull.state != github::PullState::Closed) {
-            return Ok(false);
-        }
-        let (this, name) = (self.clone(), branch.name.clone());
+        let is_closed = |pull: &Pull| pull.state == github::PullState::Closed && pull.commit != branch.commit;
+        let Some(pull) = pull.filter(is_closed) else { return Ok(false) };
+        let (this, branch) = (self.clone(), branch.clone());
         run_blocking(move || {
-            let (repository, commit) = (this.setup.repository()?, parse_commit(&pushed)?);
-            reject_closed(&repository, &*this.queue, &name, commit, Timestamp::now())
-                .map_err(|error| Failure::retryable(error_chain(&error)))
+            let repository = this.setup.repository()?;
+            // What was pushed last may be what was written since, by an attempt that was killed; the commit of the pull request
+            // may be one that somebody has added there.
+            for commit in [pull.commit, pushed].into_iter().filter(|commit| *commit != branch.commit) {
+                let commit = parse_commit(&commit)?;
+                if repository.has(commit)? {
+                    reject_closed(&repository, &*this.queue, &branch.name, commit, Timestamp::now())
+                        .map_err(|error| Failure::retryable(error_chain(&error)))?;
+                    return Ok(true);
+                }
+            }
+            Ok(false)
         })
-        .await?;
-        Ok(true)
+        .await
     }
 
     /// The step to a branch without what a person has rejected of one that the remote has never had, or whose notes it does
