@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use git::{CommitId, Lock, Pushed, RemoteFailure, Repository};
 use github::{GitHub, NewPull, Pull, Slug};
+use jiff::Timestamp;
 use queue::{Branch, Capture, Claim, Ledger, PullRequest, PullState, Stage};
 use tokio::time::Instant;
 
@@ -25,6 +26,7 @@ use crate::proposal::{self, Plan, ProposalInput, parse_commit};
 use crate::pull_request_text::{self, Summary};
 use crate::reflection_message::reflected_files;
 use crate::remote::{RemoteAccess, comment_branch_left_alone, pull_state};
+use crate::review::reject_closed;
 use crate::setup::Setup;
 use crate::stage_actor::{StageWorker, Step};
 use crate::withdrawal::withdraw_rejected;
@@ -100,7 +102,8 @@ impl DeliveryWorker {
                 false => Ok(Step::end_with_branch(branch)),
             };
         };
-        if let Some(step) = self.without_rejected(claim, &branch).await? {
+        let is_closed = self.reject_closed_notes(claim, &branch, &access).await?;
+        if let Some(step) = self.without_rejected(claim, &branch, is_closed).await? {
             return Ok(step);
         }
         let batch = self.setup.delivery.batch.filter(|_| may_join(claim));
@@ -113,9 +116,51 @@ impl DeliveryWorker {
         self.deliver_alone(claim, branch, &access).await
     }
 
+    /// Rejects the notes of a pull request that a person has closed, if agents have written more since: only that is for
+    /// another one. A sync does the same. Returns whether it was closed.
+    async fn reject_closed_notes(
+        &self,
+        claim: &Claim,
+        branch: &Branch,
+        access: &RemoteAccess,
+    ) -> Result<bool, Failure> {
+        let capture = &claim.capture;
+        let (Some(number), Some(pushed)) = (capture.pull_number, capture.pushed.clone()) else {
+            return Ok(false);
+        };
+        let Ok(Some((github, slug))) = access.github() else { return Ok(false) };
+        if capture.origin != queue::ORIGIN_NOTES {
+            return Ok(false);
+        }
+        let pull = pull_of_branch(github, slug, number, &branch.name).await?;
+        let is_closed = |pull: &Pull| pull.state == github::PullState::Closed && pull.commit != branch.commit;
+        let Some(pull) = pull.filter(is_closed) else { return Ok(false) };
+        let (this, branch) = (self.clone(), branch.clone());
+        run_blocking(move || {
+            let repository = this.setup.repository()?;
+            // What was pushed last may be what was written since, by an attempt that was killed; the commit of the pull request
+            // may be one that somebody has added there.
+            for commit in [pull.commit, pushed].into_iter().filter(|commit| *commit != branch.commit) {
+                let commit = parse_commit(&commit)?;
+                if repository.has(commit)? {
+                    reject_closed(&repository, &*this.queue, &branch.name, commit, Timestamp::now())
+                        .map_err(|error| Failure::retryable(error_chain(&error)))?;
+                    return Ok(true);
+                }
+            }
+            Ok(false)
+        })
+        .await
+    }
+
     /// The step to a branch without what a person has rejected of one that the remote has never had, or whose notes it does
-    /// not have any more. A server's clone has no inbox.
-    async fn without_rejected(&self, claim: &Claim, branch: &Branch) -> Result<Option<Step>, Failure> {
+    /// not have any more or has in a closed pull request. A server's clone has no inbox.
+    async fn without_rejected(
+        &self,
+        claim: &Claim,
+        branch: &Branch,
+        is_closed: bool,
+    ) -> Result<Option<Step>, Failure> {
         let Capture { pushed, origin, .. } = &claim.capture;
         if self.setup.is_server || pushed.is_some() && origin != queue::ORIGIN_NOTES {
             return Ok(None);
@@ -123,7 +168,11 @@ impl DeliveryWorker {
         let (this, claim, branch) = (self.clone(), claim.clone(), branch.clone());
         run_blocking(move || {
             let input = proposal_input(&claim)?;
-            withdraw_rejected(&this.setup.repository()?, &*this.queue, &claim.capture, &branch, input)
+            let repository = this.setup.repository()?;
+            if !is_closed && repository.remote_tip(&branch.name)?.is_some() {
+                return Ok(None);
+            }
+            withdraw_rejected(&repository, &*this.queue, &claim.capture, &branch, input)
         })
         .await
     }
@@ -287,7 +336,7 @@ impl DeliveryWorker {
         let capture = &claim.capture;
         let mut edited = None;
         if let Some(number) = known
-            && let Some(pull) = pull_of_branch(github, slug, number, new).await?
+            && let Some(pull) = pull_of_branch(github, slug, number, &new.branch).await?
         {
             edited = match pull.state {
                 // The branch was made again, or has grown: the text describes what it holds now.
@@ -669,10 +718,10 @@ async fn pull_of_branch(
     github: &GitHub,
     slug: &Slug,
     number: u64,
-    new: &NewPull,
+    branch: &str,
 ) -> Result<Option<Pull>, Failure> {
     match github.pull(slug, number).await {
-        Ok(pull) => Ok(Some(pull).filter(|pull| pull.branch == new.branch)),
+        Ok(pull) => Ok(Some(pull).filter(|pull| pull.branch == branch)),
         Err(github::Error::NotFound { .. }) => Ok(None),
         Err(error) => Err(error.into()),
     }

@@ -5,6 +5,7 @@
 //! the message of a squash merge, so it is written to be safe as one. What is nugget's in it stands between two marks: the
 //! rest is a person's, and stays when the text is brought up to date. This file does no IO.
 
+use git::BranchCommit;
 use jiff::Timestamp;
 use knowledge::name::file_stem;
 use knowledge::{Candidate, Document, OverlapKind, text};
@@ -71,6 +72,20 @@ pub(crate) fn body_with_section(found: &Findings, plan: &Plan, summary: &Summary
     body_of_sections(&body.lines)
 }
 
+/// The body with a section for a commit of a shared branch that another machine has pushed without a token. `None` if its
+/// message is not that of a session.
+pub(crate) fn body_of_commit(message: &str, made: &BranchCommit, files: &str) -> Option<String> {
+    let line = message.lines().find_map(|line| line.split_once(" of knowledge from the session "))?;
+    let (units, id) = (line.0, line.1.split([' ', ',']).next()?);
+    let time = made.time.strftime("%Y-%m-%d %H:%M:%S");
+    let mut body = Body::default();
+    body.lines.push(format!("### {units} from session {id} of {time}"));
+    section_of(&body.lines[0])?;
+    body.lines.push(String::new());
+    body.section("Units", made.files.iter().map(|(path, content)| file_line(path, content, files)).collect());
+    Some(body_of_sections(&body.lines))
+}
+
 /// The body for sections that fit, or for what fits of them: without quotes, or their headings alone.
 fn body_of_sections(lines: &[String]) -> String {
     let (units, sessions) = lines
@@ -135,6 +150,12 @@ pub(crate) fn updated(present: &str, new: &str) -> Option<String> {
     (text.chars().count() <= BODY_CHARS_MAX).then_some(text)
 }
 
+/// Whether what is nugget's of a text links to the files of other commits than this one.
+pub(crate) fn is_of_another_commit(present: &str, commit: &str) -> bool {
+    let ours = present.split_once(BEGIN).and_then(|(_, rest)| Some(rest.split_once(END)?.0));
+    ours.is_some_and(|ours| ours.contains("/blob/") && !ours.contains(&format!("/blob/{commit}/")))
+}
+
 /// The body for planned units. `files` is the address of the commit's files, with a slash at the end; links
 /// lead there.
 pub(crate) fn body(found: &Findings, plan: &Plan, summary: &Summary, files: &str) -> String {
@@ -165,17 +186,7 @@ pub(crate) fn body_from_files(
     let mut body = Body::default();
     // There is no page to link to for what the commit does not have.
     for (heading, listed, files) in [("Units", changed, files), ("Removed", removed, "")] {
-        let line = |(path, content): &(String, Vec<u8>)| {
-            let text = String::from_utf8_lossy(content).into_owned();
-            match Document::parse(text).ok().and_then(|document| document.unit(path).ok()) {
-                Some(unit) => {
-                    let link = link(&unit.title, files, path);
-                    unit_line(unit.kind.as_str(), &link, unit.domain.as_str(), unit.confidence)
-                }
-                None => format!("- {}", link(path, files, path)),
-            }
-        };
-        body.section(heading, listed.iter().map(line).collect());
+        body.section(heading, listed.iter().map(|(path, content)| file_line(path, content, files)).collect());
     }
     let count = counted(changed.len() + removed.len(), "unit");
     let what = match summary.by_hand {
@@ -186,6 +197,18 @@ pub(crate) fn body_from_files(
         summary.reasons.iter().map(|reason| format!("- {}", escaped(reason, REASON_CHARS_MAX))).collect();
     body.section("Why", reasons);
     body.finish(&what, summary, |_| {})
+}
+
+/// The line of a file.
+fn file_line(path: &str, content: &[u8], files: &str) -> String {
+    let text = String::from_utf8_lossy(content).into_owned();
+    match Document::parse(text).ok().and_then(|document| document.unit(path).ok()) {
+        Some(unit) => {
+            let link = link(&unit.title, files, path);
+            unit_line(unit.kind.as_str(), &link, unit.domain.as_str(), unit.confidence)
+        }
+        None => format!("- {}", link(path, files, path)),
+    }
 }
 
 fn unit_line(kind: &str, link: &str, domain: &str, confidence: f64) -> String {

@@ -108,7 +108,7 @@ impl RemoteAccess {
 }
 
 /// The GitHub server and repository at an address; `None` for other hosts and folders. `api` is the setting
-/// `github.api`.
+/// `github.api`. Blocks: ssh is asked what a host is that is not known as GitHub's.
 ///
 /// # Errors
 /// When the setting is no address.
@@ -120,7 +120,14 @@ pub fn github_host(url: &RemoteUrl, api: &str) -> Result<Option<(Host, Slug)>, g
         Some(port) => format!("{}:{port}", url.host),
         None => url.host.clone(),
     };
-    Ok(Host::for_remote(&host, api)?.zip(url.path.parse().ok()))
+    let mut found = Host::for_remote(&host, api)?;
+    if url.scheme == Scheme::Ssh
+        && found.is_none()
+        && let Some(named) = git::ssh_host(&url.host)
+    {
+        found = Host::for_remote(&named, api)?;
+    }
+    Ok(found.zip(url.path.parse().ok()))
 }
 
 /// The token as credentials for git over https.

@@ -241,6 +241,7 @@ pub fn pending_items(
     queue: Option<&Queue>,
     now: Timestamp,
 ) -> Result<Vec<Item>, ReviewError> {
+    let repository = &repository.opened()?;
     let decisions = Decisions::read(queue.map(|queue| queue as &dyn Ledger))?;
     let mut items = Vec::new();
     for branch in repository.pending_branches()? {

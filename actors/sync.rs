@@ -26,6 +26,7 @@ use crate::merge_record::record_merge;
 use crate::other_machines::{Followed, follow_all};
 use crate::pipeline::{self, Findings};
 use crate::proposal::{MergeState, Plan, ProposalInput, Recreation, parse_commit};
+use crate::pull_request_text;
 use crate::remote::{RemoteAccess, comment_branch_left_alone, pull_state};
 use crate::review::{Reviewing, decided_summary, forget_closed, reject_closed};
 use crate::review_remote::{PushedEarlier, finish_later, push_merged_earlier};
@@ -344,15 +345,20 @@ impl SyncRun<'_> {
                 if awaiting_decision.iter().chain(&closed).any(|capture| capture.pull_number.is_some()) =>
             {
                 let open = github.open_pulls(slug, git::BRANCH_PREFIX).await?;
-                open.into_iter().map(|pull| (pull.number, pull.branch)).collect()
+                open.into_iter().map(|pull| (pull.number, pull)).collect()
             }
-            _ => HashMap::new(),
+            _ => HashMap::<u64, Pull>::new(),
+        };
+        let open_pull = |capture: &Capture| {
+            let pull = open.get(&capture.pull_number?)?;
+            (Some(&pull.branch) == capture.branch.as_ref()).then_some(pull)
         };
         let merged =
             self.repository.merged_among(closed.iter().filter_map(pushed_commit), Some(default.tip))?;
         for capture in closed {
-            let is_open = capture.pull_number.and_then(|number| open.get(&number)) == capture.branch.as_ref();
-            if is_open || pushed_commit(&capture).is_some_and(|commit| merged.contains(&commit)) {
+            if open_pull(&capture).is_some()
+                || pushed_commit(&capture).is_some_and(|commit| merged.contains(&commit))
+            {
                 if let (queue::ORIGIN_NOTES, Some(branch)) = (capture.origin.as_str(), &capture.branch) {
                     forget_closed(self.queue, branch)?;
                 }
@@ -362,13 +368,12 @@ impl SyncRun<'_> {
         }
         // Several captures may share a pull request.
         let mut requested: HashMap<u64, Option<Pull>> = HashMap::new();
+        let mut completed = HashSet::new();
         let mut first_error = Ok(());
         for capture in &awaiting_decision {
             let handled = async {
                 let state = match (capture.pull_number, github_repo) {
-                    (Some(number), Some(_)) if open.get(&number) == capture.branch.as_ref() => {
-                        PullState::Open
-                    }
+                    (Some(_), Some(_)) if open_pull(capture).is_some() => PullState::Open,
                     (Some(number), Some((github, slug)))
                         if requested.contains_key(&number) || requested.len() < PULL_REQUESTS_MAX =>
                     {
@@ -388,7 +393,17 @@ impl SyncRun<'_> {
                     }
                     _ => self.state_in(capture, default.tip)?,
                 };
-                self.apply_decision(capture, state, default.tip, github_repo, synced).await
+                self.apply_decision(capture, state, default.tip, github_repo, synced).await?;
+                match (open_pull(capture).filter(|_| state == PullState::Open), github_repo) {
+                    (Some(pull), Some((github, slug))) if is_batch(&pull.branch) => {
+                        match completed.insert(pull.number) {
+                            true => self.complete_text(github, slug, pull).await,
+                            false => Ok(()),
+                        }
+                    }
+                    (Some(pull), _) => self.queue_outdated_text(capture, pull, synced),
+                    (None, _) => Ok(()),
+                }
             };
             match handled.await {
                 // This would fail for the others as well.
@@ -439,6 +454,46 @@ impl SyncRun<'_> {
             return Ok(());
         }
         Ok(self.queue.set_pull_state(capture.id, capture.commit.as_deref(), state)?)
+    }
+
+    /// Adds to the text of a shared pull request the sections of what was pushed to its branch without a token, by whichever
+    /// machine.
+    async fn complete_text(&self, github: &GitHub, slug: &Slug, pull: &Pull) -> Result<(), Failure> {
+        let Some(tip) = self.repository.remote_tip(&pull.branch)? else { return Ok(()) };
+        let mut text = pull.body.clone();
+        for made in self.repository.branch_commits(tip)? {
+            let files = self.access.files_at(&made.commit.to_string());
+            if text.contains(&files) {
+                continue;
+            }
+            let message = self.repository.message_of(made.commit)?;
+            let added = pull_request_text::body_of_commit(&message, &made, &files);
+            if let Some(updated) = added.and_then(|added| pull_request_text::updated(&text, &added)) {
+                text = updated;
+            }
+        }
+        if text != pull.body {
+            github.edit_pull(slug, pull.number, &text).await?;
+        }
+        Ok(())
+    }
+
+    /// Queues a capture for delivery whose branch was pushed without a token after the text of its pull request was written.
+    fn queue_outdated_text(
+        &self,
+        capture: &Capture,
+        pull: &Pull,
+        synced: &mut SyncReport,
+    ) -> Result<(), Failure> {
+        let is_at = |commit: &Option<String>| commit.as_ref() == Some(&pull.commit);
+        if is_at(&capture.pushed)
+            && is_at(&capture.commit)
+            && pull_request_text::is_of_another_commit(&pull.body, &pull.commit)
+        {
+            let input = self.queue.saved_result(capture.id)?.unwrap_or_default();
+            synced.delivered_late += usize::from(self.queue.reopen(capture.id, Stage::Delivery, &input)?);
+        }
+        Ok(())
     }
 
     /// Whether a branch of agents has notes here that the remote has never had: they could not be combined with what

@@ -237,6 +237,42 @@ async fn a_stopped_actor_finishes_its_job_and_is_replaced() {
     }
 }
 
+/// As for something that a person has to do, perhaps days later.
+#[test]
+fn a_worker_whose_captures_wait_looks_rarely_and_writes_nothing() {
+    let wait = Duration::from_secs(30);
+    let mut bed = Testbed::new(Teacher::new(move |_, attempt| match attempt {
+        0 => Act::Retry(Some(wait)),
+        _ => Act::Teach,
+    }));
+    let id = bed.session("s1");
+    let other = rusqlite::Connection::open(bed.queue().path()).unwrap();
+    let version = || other.pragma_query_value(None, "data_version", |row| row.get::<_, i64>(0)).unwrap();
+    let looks = Arc::new(AtomicU32::new(0));
+    in_virtual_time(1, 200, async {
+        let (begun, counted) = (Instant::now(), Arc::clone(&looks));
+        bed.jobs.clock = Clock::new(move || {
+            counted.fetch_add(1, Ordering::SeqCst);
+            epoch() + begun.elapsed()
+        });
+        let worker = bed.worker();
+        let sweep = worker.prepare().unwrap().unwrap();
+        let service = Service::start_with(&bed.setup, Roles::Write, bed.parts()).await.unwrap();
+        let watching = async {
+            tokio::time::sleep(wait / 3).await;
+            let before = (version(), looks.load(Ordering::SeqCst));
+            tokio::time::sleep(wait / 3).await;
+            assert_eq!(version(), before.0, "something was written");
+            let looked = looks.load(Ordering::SeqCst) - before.1;
+            assert!((1..=60).contains(&looked), "it looked {looked} times in ten seconds");
+        };
+        let (worked, ()) = tokio::join!(worker.work_until_idle(&service, sweep), watching);
+        worked.unwrap();
+        service.shutdown().await;
+    });
+    assert_eq!(bed.capture(id).state, State::Done);
+}
+
 #[test]
 fn a_job_that_always_fails_is_dead_after_five_attempts() {
     for (act, reason) in [

@@ -18,7 +18,7 @@ const LEFT_OUT: &str = "What a person has rejected is left out.";
 
 /// Makes the commit of a capture's branch again without what a person has rejected of it, and without an earlier commit
 /// that has it. Returns the step to its delivery, or to its end if nothing is left; `None` if nothing of what the commit
-/// has is rejected, or if the remote has the branch.
+/// has is rejected.
 pub(crate) fn withdraw_rejected(
     repository: &Repository,
     queue: &dyn Ledger,
@@ -28,7 +28,7 @@ pub(crate) fn withdraw_rejected(
 ) -> Result<Option<Step>, Failure> {
     let name = &branch.name;
     let rejected = rejected_paths(queue, name)?;
-    if rejected.is_empty() || repository.remote_tip(name)?.is_some() {
+    if rejected.is_empty() {
         return Ok(None);
     }
     let lock = Lock::acquire_within(&repository.lock_path()?, LOCK_PATIENCE)?;

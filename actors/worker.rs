@@ -23,8 +23,10 @@ use crate::sweep::BackgroundSweep;
 use crate::sync::BackgroundSync;
 use crate::unqueued_branches;
 
-/// How often a worker reports its state for `nugget status`.
+/// How often a worker reports its state for `nugget status`, if it has changed.
 const REPORT_EVERY: Duration = Duration::from_secs(1);
+/// How often a worker looks at the queue while its captures wait, perhaps for days for something that a person does.
+const REST_MAX: Duration = Duration::from_secs(1);
 /// Captures that only wait for the remote keep a worker for this many times as long as it waits for more
 /// work: a network may be down for days, and the next hook or server checks again.
 const REMOTE_LINGER_FACTOR: u32 = 30;
@@ -271,7 +273,7 @@ impl Worker<'_> {
         let (queue, clock) = (&self.queue, &self.jobs.clock);
         let since = clock.now();
         let mut last_work = Instant::now();
-        let mut last_report: Option<Instant> = None;
+        let mut last_report: Option<(Instant, String)> = None;
         let mut sync = BackgroundSync::default();
         let mut unfinished_before = None;
         loop {
@@ -315,13 +317,23 @@ impl Worker<'_> {
             } else if last_work.elapsed() >= self.setup.linger && !in_background {
                 break;
             }
-            if last_report.is_none_or(|at| at.elapsed() >= REPORT_EVERY) {
-                self.report(since, service)?;
-                last_report = Some(Instant::now());
+            if last_report.as_ref().is_none_or(|(at, _)| at.elapsed() >= REPORT_EVERY) {
+                self.report(since, service, &mut last_report)?;
             }
-            tokio::time::sleep(self.pace.poll_every).await;
+            let is_resting =
+                unfinished > 0 && !in_background && !service.is_busy() && !queue.is_claimable(now)?;
+            let rest = if is_resting { self.rest(now)? } else { self.pace.poll_every };
+            tokio::time::sleep(rest).await;
         }
-        self.report(since, service)
+        self.report(since, service, &mut last_report)
+    }
+
+    /// How long there is nothing to do but to look for what others have changed.
+    fn rest(&self, now: Timestamp) -> Result<Duration, queue::Error> {
+        let due = self.queue.next_due()?.and_then(|due| Duration::try_from(due.duration_since(now)).ok());
+        // One that is due and cannot be claimed waits for another one.
+        let due = due.filter(|due| !due.is_zero());
+        Ok(due.unwrap_or(REST_MAX).min(REST_MAX).max(self.pace.poll_every))
     }
 
     fn is_outdated(&self) -> Result<bool, queue::Error> {
@@ -334,10 +346,19 @@ impl Worker<'_> {
         }
     }
 
-    fn report(&self, since: Timestamp, service: &Service) -> Result<(), StartError> {
+    /// Reports the state if it is not that of the `last` report: a worker that waits for days writes nothing.
+    fn report(
+        &self,
+        since: Timestamp,
+        service: &Service,
+        last: &mut Option<(Instant, String)>,
+    ) -> Result<(), StartError> {
         let report = WorkerReport { since, actors: service.actors() };
         if let Ok(body) = serde_json::to_string(&report) {
-            self.queue.report(WORKER_REPORT, &body, self.jobs.clock.now())?;
+            if last.as_ref().is_none_or(|(_, reported)| *reported != body) {
+                self.queue.report(WORKER_REPORT, &body, self.jobs.clock.now())?;
+            }
+            *last = Some((Instant::now(), body));
         }
         Ok(())
     }

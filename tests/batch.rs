@@ -142,19 +142,50 @@ fn what_comes_after_the_merge_gets_the_next_pull_request() {
     }
 }
 
-#[test]
-fn two_machines_add_to_one_branch_at_once() {
-    let api = GithubApi::start();
-    let first = batching(&api);
+/// Another machine of the person's, with the same settings.
+fn second_machine(api: &GithubApi) -> Sandbox {
     let mut second = Sandbox::new();
-    git(second.path(), &["clone", "--quiet", bare_of(&api).to_str().unwrap(), "brain"]);
+    git(second.path(), &["clone", "--quiet", bare_of(api).to_str().unwrap(), "brain"]);
     second.git(&["remote", "set-url", "origin", &api.clone_url(SLUG)]);
-    connect(&mut second, &api);
+    connect(&mut second, api);
     let brain = second.brain().display().to_string();
     second.variables.extend([
         ("NUGGET_BRAIN".to_owned(), brain),
         ("NUGGET_DELIVERY_BATCH".to_owned(), "weekly".to_owned()),
     ]);
+    second
+}
+
+#[test]
+fn what_a_machine_without_a_token_adds_is_named_once_another_one_syncs() {
+    let api = GithubApi::start();
+    api.open_git();
+    let first = batching(&api);
+    let mut second = second_machine(&api);
+    capture(&first, "flywheel");
+    let with_token = second.variables.clone();
+    second.variables.retain(|(name, _)| name != "GITHUB_TOKEN");
+    let added = capture(&second, "go_race");
+    assert_eq!((&added["state"], &added["pull_number"]), (&"done".into(), &Value::Null), "{added}");
+    let text = || api.pulls(SLUG)[0].body.clone();
+    assert!(text().contains(" from 1 session.\n"), "{}", text());
+    first.ok(["sync"]);
+    let completed = text();
+    assert!(completed.contains(" from 2 sessions.\n"), "{completed}");
+    assert_names_all(&api, added["branch"].as_str().unwrap(), &completed);
+    // Neither another sync nor the machine itself, once it has a token, adds it again.
+    first.ok(["sync"]);
+    second.variables = with_token;
+    assert_eq!(second.json(["sync", "--json"])["remote"]["delivered_late"], 1);
+    assert_eq!(wait_for_newest(&second)["pull_number"], 1);
+    assert_eq!((text(), api.pulls(SLUG).len()), (completed, 1));
+}
+
+#[test]
+fn two_machines_add_to_one_branch_at_once() {
+    let api = GithubApi::start();
+    let first = batching(&api);
+    let second = second_machine(&api);
     let ended = std::thread::scope(|scope| {
         let threads = [(&first, "flywheel"), (&second, "go_race")]
             .map(|(sandbox, name)| scope.spawn(move || capture(sandbox, name)));

@@ -398,6 +398,56 @@ fn notes_of_a_pull_request_that_was_closed_do_not_come_back() {
 }
 
 #[test]
+fn a_note_from_after_a_close_goes_out_without_the_closed_ones() {
+    for is_deleted in [false, true] {
+        let api = GithubApi::start();
+        let sandbox = brain_at(&api);
+        let bare = api.with_repository(SLUG, |repository| repository.bare.clone());
+        let branch = actors::notes::agents_branch();
+        let mut agent = Agent::start(&sandbox);
+        note(&mut agent, "Harbour crane");
+        wait_for_pull_request(&sandbox, &api);
+        api.close(SLUG, api.pulls(SLUG)[0].number);
+        if is_deleted {
+            git(&bare, &["branch", "-D", &branch]);
+        }
+        // No sync has seen it yet.
+        note(&mut agent, "Second");
+        let sent = wait_for_pull_request(&sandbox, &api);
+        assert!(sent.contains("Second, from a session.") && !sent.contains("Harbour crane"), "{sent}");
+        assert_eq!(waiting_titles(&sandbox), ["Second"]);
+        let pulls = api.pulls(SLUG);
+        assert_eq!(pulls.iter().map(|pull| pull.is_open).collect::<Vec<_>>(), [false, true]);
+        sandbox.ok(["sync"]);
+        assert_eq!(waiting_titles(&sandbox), ["Second"]);
+    }
+}
+
+#[test]
+fn the_text_of_a_pull_request_follows_what_was_pushed_without_a_token() {
+    let api = GithubApi::start();
+    api.open_git();
+    let mut sandbox = brain_at(&api);
+    note(&mut Agent::start(&sandbox), "First");
+    wait_for_pull_request(&sandbox, &api);
+    sandbox.wait_for_workers();
+    let with_token = sandbox.variables.clone();
+    sandbox.variables.retain(|(name, _)| name != "GITHUB_TOKEN");
+    note(&mut Agent::start(&sandbox), "Second");
+    let bare = api.with_repository(SLUG, |repository| repository.bare.clone());
+    wait_for_delivery(&sandbox, &bare);
+    sandbox.wait_for_workers();
+    let text = || api.pulls(SLUG)[0].body.clone();
+    assert!(!text().contains("Second"), "{}", text());
+    sandbox.variables = with_token;
+    assert_eq!(sandbox.json(["sync", "--json"])["remote"]["delivered_late"], 1);
+    wait_until("the text is brought up to date", || text().contains("First") && text().contains("Second"));
+    sandbox.wait_for_workers();
+    assert_eq!(sandbox.json(["sync", "--json"])["remote"]["delivered_late"], 0);
+    assert_eq!(api.pulls(SLUG).len(), 1);
+}
+
+#[test]
 fn a_note_that_is_rejected_before_it_is_pushed_is_in_no_commit() {
     for is_followed in [false, true] {
         let api = GithubApi::start();

@@ -454,8 +454,12 @@ fn what_was_decided_before_its_pull_request_ends_with_that() {
         match decide {
             "merge" | "reject" => {
                 sandbox.ok(["review", decide, "--all"]);
-                // What ends it needs no token.
-                api.fail_next(1000, "/repos/me/brain", Failure::Status(401, "Bad credentials", Vec::new()));
+                // At once, and not with its next attempt.
+                let status = sandbox.json(["status", "--json"]);
+                assert_eq!(
+                    (&status["captures"][0]["state"], &status["remote"]["waits"]),
+                    (&"done".into(), &Value::Null)
+                );
             }
             _ => {
                 git(&bare, &["branch", "-D", branch]);

@@ -305,6 +305,36 @@ fn every_broken_part_gives_a_line_and_never_a_crash() {
 }
 
 #[test]
+fn a_person_who_signs_commits_is_told_that_nugget_does_not() {
+    let sandbox = Sandbox::with_brain();
+    let offline = |command: &mut Command| {
+        command.arg("--offline");
+    };
+    let check = || doctor(&sandbox, offline).1.remove("signing");
+    assert_eq!(check(), None);
+    sandbox.git(&["config", "commit.gpgSign", "yes"]);
+    let check = check().unwrap();
+    assert_eq!(check["level"], "warning");
+    assert!(check["message"].as_str().unwrap().contains("nugget signs no commit"), "{check}");
+}
+
+#[test]
+fn an_alias_in_the_ssh_configuration_is_the_host_that_it_names() {
+    let sandbox = Sandbox::with_brain();
+    let script = "case \"$*\" in\n'-G -- github.com-work') printf 'user git\\nhostname github.com\\nport 22\\n' ;;\n\
+        *) printf 'hostname %s\\n' \"$3\" ;;\nesac";
+    let path = install_program(&sandbox, "ssh", script);
+    for (host, expected) in [("github.com-work", "for github.com"), ("example.org", "not on GitHub")] {
+        sandbox.git(&["config", "remote.origin.url", &format!("git@{host}:me/brain.git")]);
+        let (_, checks) = doctor(&sandbox, |command| {
+            command.arg("--offline").env("PATH", &path);
+        });
+        let message = checks["token"]["message"].as_str().unwrap();
+        assert!(message.contains(expected), "{host}: {message}");
+    }
+}
+
+#[test]
 fn an_outdated_git_is_reported() {
     let sandbox = Sandbox::with_brain();
     let path = install_program(&sandbox, "git", "echo git version 2.20.1");

@@ -110,22 +110,25 @@ pub(crate) struct Output {
     secrets: Vec<String>,
 }
 
+/// The variables of this process that another program gets; see [`GitCommand::new`].
+pub(crate) fn passed_variables(brings_credentials: bool) -> impl Iterator<Item = (OsString, OsString)> {
+    let is_passed = move |name: &OsStr| {
+        let name = name.to_string_lossy();
+        let is_it = |passed: &&str| *passed == name || (passed.ends_with('_') && name.starts_with(passed));
+        PASSED_VARIABLES.iter().any(is_it) || (!brings_credentials && PASSED_TO_HELPERS.iter().any(is_it))
+    };
+    std::env::vars_os().filter(move |(name, _)| is_passed(name))
+}
+
 impl GitCommand {
     /// `folder` is the working directory. With `brings_credentials` the user's credential helpers get no
     /// variables, as none is asked.
     pub(crate) fn new(folder: &Path, git_dir: Option<&Path>, brings_credentials: bool) -> Self {
         let mut command = Command::new("git");
-        let is_passed = |name: &OsStr| {
-            let name = name.to_string_lossy();
-            let is_it =
-                |passed: &&str| *passed == name || (passed.ends_with('_') && name.starts_with(passed));
-            PASSED_VARIABLES.iter().any(is_it) || (!brings_credentials && PASSED_TO_HELPERS.iter().any(is_it))
-        };
-        let environment = std::env::vars_os().filter(|(name, _)| is_passed(name));
         command
             .current_dir(folder)
             .env_clear()
-            .envs(environment)
+            .envs(passed_variables(brings_credentials))
             .env("LC_MESSAGES", "C")
             .env("GIT_TERMINAL_PROMPT", "0")
             .env("GIT_ASKPASS", "")

@@ -65,6 +65,7 @@ mod repository;
 mod review_branches;
 mod review_snapshot;
 mod reviewers;
+mod ssh;
 #[cfg(test)]
 mod tests;
 mod types;
@@ -88,8 +89,9 @@ pub use remote_config::check_url as check_remote_url;
 pub use remote_failure::RemoteFailure;
 pub use remote_url::{Remote, RemoteUrl, display_url};
 pub use repository::{Branch, Init, Repository};
-pub use review_branches::{MergedFile, PendingBranch};
+pub use review_branches::{BranchCommit, MergedFile, PendingBranch};
 pub use review_snapshot::{ContentState, ReviewSnapshot};
 pub use reviewers::Reviewers;
+pub use ssh::ssh_host;
 pub use types::{BLOB_BYTES_MAX, BRANCH_PREFIX, CommitId, Identity, InvalidCommitId, NewFile};
 pub use unfinished::Unfinished;

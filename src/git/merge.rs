@@ -216,6 +216,14 @@ impl Repository {
         Some(Identity { name: name?, email: email? })
     }
 
+    /// Whether the user has git sign commits, which those that are made here are not. `false` if git cannot be asked.
+    pub fn signs_commits(&self) -> bool {
+        let mut command = GitCommand::new(self.root(), None, true);
+        command.arguments(["config", "--type=bool", "--get", "commit.gpgSign"]);
+        let printed = command.run(Instant::now() + DEADLINE);
+        printed.is_ok_and(|output| output.is_success && output.stdout.trim_ascii() == b"true")
+    }
+
     /// Stores the objects of a commit for the default branch. `None` if the base has all files as they are and no
     /// branch is to become a parent. No reference is changed.
     ///

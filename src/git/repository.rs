@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use gix::bstr::ByteSlice as _;
 use gix::open::Permissions;
@@ -13,11 +14,12 @@ use crate::types::{BLOB_BYTES_MAX, BRANCH_PREFIX, CommitId};
 /// A git repository whose root is the brain's root: the work tree, or the repository itself if it is bare.
 ///
 /// Each operation opens the repository again, which takes less than a millisecond: workers run for a long time
-/// while people repack, fetch and configure the repository.
+/// while people repack, fetch and configure the repository. [`opened`](Self::opened) is for many reads in a row.
 #[derive(Clone, Debug)]
 pub struct Repository {
     root: PathBuf,
     preferred: Option<String>,
+    opened: Option<Arc<gix::ThreadSafeRepository>>,
 }
 
 /// The result of [`Repository::init`].
@@ -83,7 +85,8 @@ impl Repository {
 
     fn open_with_git(root: &Path) -> Result<(Self, gix::Repository), Error> {
         let not_a_repository = || Error::NotARepository { path: root.to_owned() };
-        let repository = Self { root: root.canonicalize().map_err(|_| not_a_repository())?, preferred: None };
+        let root = root.canonicalize().map_err(|_| not_a_repository())?;
+        let repository = Self { root, preferred: None, opened: None };
         let root = &repository.root;
         let git = match repository.git() {
             Ok(git) => git,
@@ -133,6 +136,15 @@ impl Repository {
     pub fn with_default_branch(mut self, name: Option<&str>) -> Self {
         self.preferred = name.map(str::to_owned);
         self
+    }
+
+    /// The same repository, opened once for all that is read through it: with a thousand branches, opening it for each read
+    /// takes most of the time. References and objects are those of now, the configuration that of this call.
+    ///
+    /// # Errors
+    /// When the repository cannot be opened.
+    pub fn opened(&self) -> Result<Self, Error> {
+        Ok(Self { opened: Some(Arc::new(self.git()?.into_sync())), ..self.clone() })
     }
 
     pub(crate) fn preferred(&self) -> Option<&str> {
@@ -292,6 +304,9 @@ impl Repository {
     /// change what is read and written. Replacement objects are not followed, as they are not pushed. Waits for
     /// locks are longer than git's, as `git gc` may run at the same time.
     pub(crate) fn git(&self) -> Result<gix::Repository, Error> {
+        if let Some(opened) = &self.opened {
+            return Ok(opened.to_thread_local());
+        }
         let options = gix::open::Options::isolated().config_overrides([
             "core.useReplaceRefs=false",
             "core.filesRefLockTimeout=2000",

@@ -42,6 +42,17 @@ pub struct MergedFile {
     pub is_left_out: bool,
 }
 
+/// A commit of a branch.
+#[derive(Clone, Debug)]
+pub struct BranchCommit {
+    /// The commit.
+    pub commit: CommitId,
+    /// Its time.
+    pub time: Timestamp,
+    /// The files that it adds or changes, as pairs of path and content.
+    pub files: Vec<(String, Vec<u8>)>,
+}
+
 /// The size of the object cache: the same trees are read again for each branch.
 const OBJECT_CACHE_BYTES: usize = 4 << 20;
 
@@ -188,20 +199,29 @@ impl Repository {
         let git = self.git()?;
         let commit = local_tip(&git, branch)?;
         let base = fork_point(&git, &self.default_branch_of(&git)?, commit)?;
-        let mut files = Vec::new();
-        for file in changed_files(&git, base, commit)? {
-            match read_blob(&git, commit, &file.path, file.id) {
-                Ok(content) => files.push((file.path, content)),
-                Err(error @ Error::TooLarge { .. }) => tracing::warn!(%error, "left a file out"),
-                Err(error) => return Err(error),
-            }
-        }
-        files.sort_unstable();
-        Ok(files)
+        read_changed(&git, base, commit)
     }
 }
 
 impl Repository {
+    /// The commits of a branch that the default branch does not contain, by the last one, oldest first. A file larger than
+    /// [`BLOB_BYTES_MAX`](crate::BLOB_BYTES_MAX) is left out.
+    ///
+    /// # Errors
+    /// Those of [`default_branch`](Self::default_branch), and when history cannot be read.
+    pub fn branch_commits(&self, tip: CommitId) -> Result<Vec<BranchCommit>, Error> {
+        let git = self.git()?;
+        let mut commits = Vec::new();
+        for commit in own_commits(&git, &self.default_branch_of(&git)?, tip)?.into_iter().rev() {
+            let reading = || format!("read commit {commit}");
+            let seconds = git.find_commit(commit.0).during(reading)?.time().during(reading)?.seconds;
+            let time = Timestamp::from_second(seconds).unwrap_or_default();
+            let files = read_changed(&git, parent_of(&git, commit)?, commit)?;
+            commits.push(BranchCommit { commit, time, files });
+        }
+        Ok(commits)
+    }
+
     /// The message of a commit, without hidden characters.
     ///
     /// # Errors
@@ -564,6 +584,24 @@ fn fork_point(git: &gix::Repository, default: &Branch, commit: CommitId) -> Resu
 fn parent_of(git: &gix::Repository, commit: CommitId) -> Result<Option<CommitId>, Error> {
     let found = git.find_commit(commit.0).during(|| format!("read commit {commit}"))?;
     Ok(found.parent_ids().next().map(|parent| CommitId(parent.detach())))
+}
+
+/// The files that a commit has and its base does not, sorted by path.
+fn read_changed(
+    git: &gix::Repository,
+    base: Option<CommitId>,
+    commit: CommitId,
+) -> Result<Vec<(String, Vec<u8>)>, Error> {
+    let mut files = Vec::new();
+    for file in changed_files(git, base, commit)? {
+        match read_blob(git, commit, &file.path, file.id) {
+            Ok(content) => files.push((file.path, content)),
+            Err(error @ Error::TooLarge { .. }) => tracing::warn!(%error, "left a file out"),
+            Err(error) => return Err(error),
+        }
+    }
+    files.sort_unstable();
+    Ok(files)
 }
 
 pub(crate) fn changed_files(

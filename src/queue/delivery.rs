@@ -1,12 +1,12 @@
 //! Which branches and pull requests the remote has, and which captures still wait for it.
 
 use jiff::Timestamp;
-use rusqlite::{OptionalExtension as _, params};
+use rusqlite::{OptionalExtension as _, Transaction, params};
 
 use crate::Error;
-use crate::capture::{Branch, Capture, Claim, PullRequest, PullState, Stage};
+use crate::capture::{Branch, Capture, Claim, PullRequest, PullState, Stage, State};
 use crate::claims::store_result;
-use crate::rows::check_claim;
+use crate::rows::{check_claim, end};
 use crate::store::Queue;
 
 const UNDELIVERED: &str = "outcome = 'done' AND branch IS NOT NULL AND pushed IS NULL AND pull_state IS NULL";
@@ -60,8 +60,8 @@ impl Queue {
     }
 
     /// Records the state of a capture's pull request. Once it is decided, what was stored for making the
-    /// branch again is deleted. With `commit`, only if that is still the branch's: what was added to it meanwhile is not
-    /// decided.
+    /// branch again is deleted, and a capture that waits for its delivery ends. With `commit`, only if that is still the
+    /// branch's: what was added to it meanwhile is not decided.
     ///
     /// # Errors
     /// When the queue cannot be written.
@@ -72,6 +72,7 @@ impl Queue {
                 params![id, state.as_str(), commit],
             )?;
             if changed > 0 && state != PullState::Open {
+                end_waiting(transaction, id)?;
                 transaction.execute(
                     "DELETE FROM results WHERE capture_id = ?1
                      AND EXISTS (SELECT 1 FROM captures WHERE id = ?1 AND outcome = 'done')",
@@ -208,11 +209,24 @@ impl Queue {
     }
 }
 
+/// Ends a capture that waits for its delivery: nothing of it is to be delivered any more. One that is being worked on ends
+/// with that. The pause of deliveries is over if it was the last one.
+fn end_waiting(transaction: &Transaction<'_>, id: i64) -> Result<(), Error> {
+    const WAITING: &str = "outcome IS NULL AND stage = 'delivery'";
+    let sql = format!("SELECT 1 FROM captures WHERE id = ?1 AND claim IS NULL AND {WAITING}");
+    if transaction.prepare_cached(&sql)?.exists([id])? {
+        end(transaction, id, State::Done, None, Timestamp::now())?;
+        let sql = format!("NOT EXISTS (SELECT 1 FROM captures WHERE {WAITING})");
+        transaction.execute(&format!("DELETE FROM pauses WHERE stage = 'delivery' AND {sql}"), [])?;
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ORIGIN_IMPORT;
     use crate::testing::TestQueue;
-    use crate::{ORIGIN_IMPORT, State};
 
     #[test]
     fn an_import_is_added_once_and_delivered_now_or_with_a_remote() {
@@ -233,6 +247,29 @@ mod tests {
         assert_eq!(test.queue.redeliver().unwrap(), 2);
         let claimed = || test.claim(Stage::Delivery).unwrap().capture.id;
         assert_eq!((claimed(), claimed()), (now, later));
+    }
+
+    #[test]
+    fn what_is_decided_while_it_waits_for_delivery_ends_with_that() {
+        let test = TestQueue::new();
+        let [first, second] = ["s1", "s2"].map(|session| test.add_with_branch(session));
+        let claim = test.claim(Stage::Delivery).unwrap();
+        test.queue.pause(&claim, "no network", None, test.now).unwrap();
+        test.queue.set_pull_state(first, Some("another commit"), PullState::Merged).unwrap();
+        assert_eq!(test.capture(first).state, State::Retrying, "the branch has grown");
+        test.queue.set_pull_state(first, None, PullState::Merged).unwrap();
+        assert_eq!((test.capture(first).state, test.queue.pauses().unwrap().len()), (State::Done, 1));
+        assert!(test.capture(first).finished.is_some());
+        test.queue.set_pull_state(second, None, PullState::Closed).unwrap();
+        assert_eq!((test.capture(second).state, test.queue.pauses().unwrap()), (State::Done, Vec::new()));
+
+        // One that is being worked on ends by itself.
+        let third = test.add_with_branch("s3");
+        let claim = test.claim(Stage::Delivery).unwrap();
+        test.queue.set_pull_state(third, None, PullState::Closed).unwrap();
+        assert_eq!(test.capture(third).state, State::Running);
+        test.finish_delivery(&claim);
+        assert_eq!(test.capture(third).state, State::Done);
     }
 
     #[test]

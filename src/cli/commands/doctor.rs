@@ -153,6 +153,7 @@ fn run_checks(context: &Context, offline: bool) -> Vec<Check> {
         checks.push(git.join().unwrap_or_else(|_| crashed()));
         checks.push(check_brain(brain, &root));
         checks.extend(opened.as_ref().map(|repository| check_branch(repository, &places)));
+        checks.extend(repository.and_then(check_signing));
         let answers = answers.join().unwrap_or(None);
         checks.push(remote_checks.check_token(answers.as_ref(), offline));
         checks.push(remote_checks.check_remote(reached.join().unwrap_or(None), offline));
@@ -311,6 +312,18 @@ fn check_branch(repository: &Result<git::Repository, git::Error>, places: &State
         )
         .fix("resolve that in the brain, then run `nugget sync`; merged units are found anyway"),
     }
+}
+
+/// Says that commits are not signed, where a person has git sign theirs.
+fn check_signing(repository: &git::Repository) -> Option<Check> {
+    repository.signs_commits().then(|| {
+        let message = "`commit.gpgsign` is on, and nugget signs no commit: a remote that requires signed commits refuses its \
+            branches and merges";
+        Check::warning("signing", message).fix(
+            "if the remote requires them, except `nugget/` there and merge on its page, which signs the merge itself; else \
+             `git config commit.gpgsign false` in the brain",
+        )
+    })
 }
 
 /// The brain's remote, with its GitHub repository and token.

@@ -429,7 +429,7 @@ impl Status {
 
     /// Reads the reviews of the captures, except where git cannot tell, and what waits on other branches.
     fn read_reviews(&mut self, brain: &Brain, queue: Option<&Queue>) {
-        let Ok(repository) = open_repository(brain) else { return };
+        let Ok(repository) = open_repository(brain).and_then(|found| found.opened()) else { return };
         let decisions = queue.and_then(|queue| queue.decisions().ok()).unwrap_or_default();
         let is_done = |capture: &&Capture| capture.state == State::Done && capture.branch.is_some();
         let commits: Vec<Option<CommitId>> = self
