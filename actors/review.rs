@@ -685,10 +685,7 @@ pub(crate) fn waiting_on(
     now: Timestamp,
     lock: Option<&Lock>,
 ) -> Result<Vec<Item>, ReviewError> {
-    let Some(pending) = repository.pending_branches()?.into_iter().find(|pending| pending.name == branch)
-    else {
-        return Ok(Vec::new());
-    };
+    let Some(pending) = repository.pending_branch(branch)? else { return Ok(Vec::new()) };
     let capture = queue.capture_of_branch(branch)?;
     if capture.as_ref().is_some_and(is_closed) {
         return Ok(Vec::new());

@@ -75,6 +75,9 @@ impl ServerWorker {
             if service.has_ended() {
                 return Err(StartError::Actors("the supervisor has ended".to_owned()));
             }
+            // Asked first: who has no work now begins none, as only this loop wakes them. Asked after the look, one may have
+            // ended a job that the look saw under way.
+            let has_work = service.has_work();
             let ledger = Arc::clone(ledger);
             let look = move || ledger.is_claimable(Timestamp::now());
             let is_claimable = tokio::task::spawn_blocking(look)
@@ -82,7 +85,7 @@ impl ServerWorker {
                 .map_err(|error| StartError::Actors(error.to_string()))??;
             match is_claimable {
                 true => service.wake(),
-                false if !service.is_busy() => break,
+                false if !has_work => break,
                 false => {}
             }
             tokio::time::sleep(self.pace.poll_every).await;

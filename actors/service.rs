@@ -385,10 +385,10 @@ impl Service {
         self.ended.is_finished()
     }
 
-    /// Whether any actor is at work but those of the archive, which nothing waits for.
-    pub(crate) fn is_busy(&self) -> bool {
+    /// Whether any actor is at work, or has a message to work on, but those of the archive, which nothing waits for.
+    pub(crate) fn has_work(&self) -> bool {
         let mut healths = self.children.iter().map(|child| child.health());
-        healths.any(|health| ![ARCHIVING, LEARNING].contains(&health.name()) && health.is_busy())
+        healths.any(|health| ![ARCHIVING, LEARNING].contains(&health.name()) && health.has_work())
     }
 
     /// The running actor of this name, or the supervisor.

@@ -770,7 +770,7 @@ async fn a_killed_archiving_actor_is_restarted_and_takes_everything_once() {
     until("the archive hangs", || gate.is_reached()).await;
     until("the capture has ended meanwhile", || bed.capture(id).state.is_final()).await;
     assert_done_once(&bed, id, &expected);
-    until("nothing waits for the archive", || !service.is_busy()).await;
+    until("nothing waits for the archive", || !service.has_work()).await;
     assert!(service.is_archiving());
     service.cell("archiving").unwrap().kill();
     let archived = [("old".to_owned(), 2), ("s1".to_owned(), 1)];
@@ -892,7 +892,7 @@ async fn a_killed_learning_actor_is_restarted_and_judges_what_is_archived_once()
     tell(&bed, "unit-1");
     let service = Service::start_with(&bed.setup, Roles::Write, bed.parts()).await.unwrap();
     until("the first is judged", || judged(&bed) == [("ignored".to_owned(), 1)]).await;
-    assert!(!service.is_busy(), "nothing waits for learning");
+    assert!(!service.has_work(), "nothing waits for learning");
     tell(&bed, "unit-2");
     service.cell("learning").unwrap().kill();
     until("the second is judged by the next one", || judged(&bed) == [("ignored".to_owned(), 2)]).await;

@@ -286,7 +286,7 @@ impl Worker<'_> {
             }
             let now = clock.now();
             let is_outdated = self.is_outdated()?;
-            if is_outdated && !service.is_busy() {
+            if is_outdated && !service.has_work() {
                 tracing::info!("the settings have changed");
                 break;
             }
@@ -304,11 +304,11 @@ impl Worker<'_> {
             }
             let is_archiving = service.is_archiving() && last_work.elapsed() < ARCHIVING_PATIENCE;
             let in_background = sweep.is_running() || sync.is_running() || is_archiving;
-            if !service.is_busy() && queue.waits_for_delivery(now)? {
+            if !service.has_work() && queue.waits_for_delivery(now)? {
                 if last_work.elapsed() >= self.setup.linger * REMOTE_LINGER_FACTOR && !in_background {
                     break;
                 }
-            } else if unfinished > 0 || service.is_busy() {
+            } else if unfinished > 0 || service.has_work() {
                 // A capture that waits for its retry keeps the worker: no other process would come for it.
                 last_work = Instant::now();
                 if queue.is_claimable(now)? {
@@ -321,7 +321,7 @@ impl Worker<'_> {
                 self.report(since, service, &mut last_report)?;
             }
             let is_resting =
-                unfinished > 0 && !in_background && !service.is_busy() && !queue.is_claimable(now)?;
+                unfinished > 0 && !in_background && !service.has_work() && !queue.is_claimable(now)?;
             let rest = if is_resting { self.rest(now)? } else { self.pace.poll_every };
             tokio::time::sleep(rest).await;
         }

@@ -31,6 +31,33 @@ pub struct PendingBranch {
     pub merged: BTreeSet<String>,
 }
 
+impl PendingBranch {
+    /// `None` if the branch is merged.
+    fn find(
+        git: &gix::Repository,
+        default: &Branch,
+        name: String,
+        commit: CommitId,
+        since: &mut Since,
+    ) -> Result<Option<Self>, Error> {
+        let standing = Standing::find(git, default, commit, since)?;
+        if standing.is_merged {
+            return Ok(None);
+        }
+        let reading = || format!("read commit {commit}");
+        let found = git.find_commit(commit.0).during(reading)?;
+        let seconds = found.time().during(reading)?.seconds;
+        let message = String::from_utf8_lossy(found.message_raw_sloppy()).into_owned();
+        Ok(Some(Self {
+            name,
+            commit,
+            time: Timestamp::from_second(seconds).unwrap_or_default(),
+            title: text::one_line(message.trim_start().lines().next().unwrap_or_default(), 200),
+            merged: standing.elsewhere,
+        }))
+    }
+}
+
 /// A file that a branch adds, changes or removes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MergedFile {
@@ -68,24 +95,24 @@ impl Repository {
         let mut pending = Vec::new();
         let mut since = Since::default();
         for (name, commit) in branches(&git, &format!("refs/heads/{BRANCH_PREFIX}"))? {
-            let standing = Standing::find(&git, &default, commit, &mut since)?;
-            if standing.is_merged {
-                continue;
-            }
-            let reading = || format!("read commit {commit}");
-            let found = git.find_commit(commit.0).during(reading)?;
-            let seconds = found.time().during(reading)?.seconds;
-            let message = String::from_utf8_lossy(found.message_raw_sloppy()).into_owned();
-            pending.push(PendingBranch {
-                name,
-                commit,
-                time: Timestamp::from_second(seconds).unwrap_or_default(),
-                title: text::one_line(message.trim_start().lines().next().unwrap_or_default(), 200),
-                merged: standing.elsewhere,
-            });
+            pending.extend(PendingBranch::find(&git, &default, name, commit, &mut since)?);
         }
         pending.sort_by(|a, b| (a.time, &a.name).cmp(&(b.time, &b.name)));
         Ok(pending)
+    }
+
+    /// One of [`pending_branches`](Self::pending_branches); `None` if there is none of this name that is not merged.
+    ///
+    /// # Errors
+    /// As for those.
+    pub fn pending_branch(&self, name: &str) -> Result<Option<PendingBranch>, Error> {
+        let Some(commit) = self.tip(name)?.filter(|_| name.starts_with(BRANCH_PREFIX)) else {
+            return Ok(None);
+        };
+        let mut git = self.git()?;
+        git.object_cache_size_if_unset(OBJECT_CACHE_BYTES);
+        let default = self.default_branch_of(&git)?;
+        PendingBranch::find(&git, &default, name.to_owned(), commit, &mut Since::default())
     }
 
     /// nugget's local branches that are not merged, and whether all were looked at `within` the time, the newest first. The

@@ -778,7 +778,13 @@ fn pending_branches_are_those_with_unmerged_changes() {
         repository.propose(&sandbox.lock(), &Proposal { time, ..proposal(name) }).unwrap();
     }
     let names = || -> Vec<String> {
-        repository.pending_branches().unwrap().into_iter().map(|pending| pending.name).collect()
+        let pending = repository.pending_branches().unwrap();
+        for name in ["nugget/a", "nugget/b", "nugget/c", "nugget/d", "main"] {
+            let one = repository.pending_branch(name).unwrap().map(|one| one.commit);
+            let listed = pending.iter().find(|pending| pending.name == name).map(|one| one.commit);
+            assert_eq!(one, listed, "{name}");
+        }
+        pending.into_iter().map(|pending| pending.name).collect()
     };
     assert_eq!(names(), ["nugget/c", "nugget/a", "nugget/b"], "oldest first");
     let pending = repository.pending_branches().unwrap();
