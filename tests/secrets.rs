@@ -378,7 +378,8 @@ impl Machine {
             .unwrap()
             .stdout;
         assert!(detector.find_leak(&objects).is_none(), "git holds {:?}", detector.find_leak(&objects));
-        assert!(files_seen > 20 && objects.len() > 10_000 && logs > 0);
+        let seen = (files_seen, objects.len(), logs);
+        assert!(files_seen > 20 && objects.len() > 10_000 && logs > 0, "{seen:?}");
     }
 }
 

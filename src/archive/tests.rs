@@ -781,6 +781,7 @@ fn what_a_person_and_the_background_print_of_ignored_files_is_left_out() {
             bash(12, "cat hr/pay.csv"),
             home.result(13, 12, started, false),
             bash(14, "git diff"),
+            bash(19, "nugget ask why; cat hr/pay.csv"),
         ],
     );
     home.sync();
@@ -788,6 +789,7 @@ fn what_a_person_and_the_background_print_of_ignored_files_is_left_out() {
     for line in [
         home.prompt(2, "<bash-stdout>Atlantis</bash-stdout><bash-stderr></bash-stderr>"),
         home.result(15, 11, "Atlantis", false),
+        home.result(20, 19, "Atlantis", false),
         home.call(16, "BashOutput", &serde_json::json!({ "bash_id": "b7" })),
         home.result(17, 16, "Atlantis", false),
         home.result(
@@ -796,6 +798,8 @@ fn what_a_person_and_the_background_print_of_ignored_files_is_left_out() {
             "diff --git a/hr/pay.csv b/hr/pay.csv\n+Atlantis\ndiff --git a/b b/b\n+Lemuria",
             false,
         ),
+        home.prompt(5, "<bash-input>nugget ask why; cat hr/pay.csv</bash-input>"),
+        home.prompt(6, "<bash-stdout>Atlantis</bash-stdout><bash-stderr></bash-stderr>"),
         home.prompt(3, "<bash-input>ls</bash-input>"),
         home.prompt(4, "<bash-stdout>Lemuria</bash-stdout><bash-stderr></bash-stderr>"),
     ] {

@@ -22,8 +22,10 @@ pub struct ChangedFile {
     pub path: String,
     /// The path in its repository, empty for the repository's own folder; `None` outside of one.
     pub in_repository: Option<String>,
-    /// Whether it is removed or moved with all that lies below it.
-    pub with_below: bool,
+    /// The pattern of what changes with it of all that lies below it: `*.rs`, or `**` if that is removed or moved as a whole.
+    pub below: Option<String>,
+    /// The name of what comes into it, if it is a folder, until [`Action::enter_folders`].
+    pub name_inside: Option<String>,
 }
 
 impl ChangedFile {
@@ -68,7 +70,7 @@ impl Action {
                 // These tools take a `~` as it is written.
                 let path =
                     path::resolve_verbatim(file, Some(folder)).filter(|path| !path.starts_with('~'))?;
-                action.add_file(Changed { path, with_below: false });
+                action.add_file(Changed { path, below: None, name_inside: None });
                 let edits = input["edits"].as_array().map(Vec::as_slice).unwrap_or_default();
                 for edit in std::iter::once(input).chain(edits) {
                     for key in ["old_string", "new_string", "content", "new_source"] {
@@ -101,18 +103,32 @@ impl Action {
         }
     }
 
+    /// Adds what comes into a folder: of `cp a.rs src` it is `src/a.rs`, if `src` is one.
+    pub fn enter_folders(&mut self, is_folder: impl Fn(&str) -> bool) {
+        let inside = |file: &mut ChangedFile| {
+            let name = file.name_inside.take()?;
+            is_folder(&file.path).then(|| format!("{}/{name}", file.path))
+        };
+        let inside: Vec<String> = self.files.iter_mut().filter_map(inside).collect();
+        for path in inside {
+            self.add_file(Changed { path, below: None, name_inside: None });
+        }
+    }
+
     /// Finds for each changed file its path in its repository. A folder above the repository that the tool runs in takes
     /// that along.
     pub fn locate(&mut self, mut in_repository: impl FnMut(&str) -> Option<String>) {
         for file in &mut self.files {
             file.in_repository = in_repository(&file.path);
             // With all that lies below it, a repository may go as a whole.
-            if file.with_below && file.in_repository.is_none() {
+            if file.below.is_some() && file.in_repository.is_none() {
                 file.in_repository = in_repository(&format!("{}/*", file.path)).map(|_| String::new());
             }
         }
         let above = self.files.iter().find(|file| {
-            file.with_below && file.in_repository.is_none() && self.folder.starts_with(&file.path)
+            file.below.as_deref() == Some("**")
+                && file.in_repository.is_none()
+                && self.folder.starts_with(&file.path)
         });
         let Some(above) = above else { return };
         let mut inner = self.folder.ancestors().take_while(|folder| *folder != Path::new(&above.path));
@@ -120,7 +136,8 @@ impl Action {
             inner.find(|folder| in_repository(&format!("{}/*", folder.display())).as_deref() == Some("*"));
         if let Some(root) = root {
             let (path, in_repository) = (root.display().to_string(), Some(String::new()));
-            self.files.push(ChangedFile { path, in_repository, with_below: true });
+            let below = Some("**".to_owned());
+            self.files.push(ChangedFile { path, in_repository, below, name_inside: None });
         }
     }
 
@@ -136,7 +153,7 @@ impl Action {
             for file in &self.files {
                 let path = file.in_repository.as_deref().unwrap_or(&file.path);
                 keys.extend(path::parts(path).map(|part| format!("path {part}")));
-                if file.with_below {
+                if file.below.is_some() {
                     keys.extend(path::ends(path).map(key_below));
                 }
             }
@@ -151,11 +168,15 @@ impl Action {
         keys.into_iter().collect()
     }
 
-    fn add_file(&mut self, Changed { path, with_below }: Changed) {
-        if let Some(known) = self.files.iter_mut().find(|file| file.path == path) {
-            known.with_below |= with_below;
+    fn add_file(&mut self, Changed { path, below, name_inside }: Changed) {
+        let is_same = |file: &ChangedFile| {
+            file.path == path && (file.below.is_none() || below.is_none() || file.below == below)
+        };
+        if let Some(known) = self.files.iter_mut().find(|file| is_same(file)) {
+            known.below = known.below.take().or(below);
+            known.name_inside = known.name_inside.take().or(name_inside);
         } else if self.files.len() < PATHS_MAX {
-            self.files.push(ChangedFile { path, in_repository: None, with_below });
+            self.files.push(ChangedFile { path, in_repository: None, below, name_inside });
         }
     }
 

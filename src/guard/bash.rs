@@ -25,6 +25,8 @@ const VALUE_BYTES_MAX: usize = 256;
 const SHELLS: [&str; 5] = ["bash", "sh", "zsh", "dash", "ksh"];
 /// How deep scripts within scripts are read: `bash -c "bash -c …"`.
 const SCRIPT_DEPTH_MAX: usize = 3;
+/// The folders of one `find` that are looked at; it runs each of its commands on them.
+const ROOTS_MAX: usize = 8;
 
 /// A command as it would be run: the program's name without its folder, then its words without quotes.
 ///
@@ -47,8 +49,25 @@ pub(crate) struct Script {
 pub(crate) struct Changed {
     /// Absolute, or below `~/`. Of a pattern such as `src/*.rs` it is the folder.
     pub(crate) path: String,
+    /// The pattern of what goes with it of all that lies below it: `*.rs`, or `**` for everything.
+    pub(crate) below: Option<String>,
+    /// The name of what comes into it, if it is a folder: of `cp a.rs src` it is `a.rs`.
+    pub(crate) name_inside: Option<String>,
+}
+
+/// A path as a command names it.
+#[derive(Default)]
+struct Target {
+    path: String,
     /// Whether all that lies below it goes with it.
-    pub(crate) with_below: bool,
+    with_below: bool,
+    name_inside: Option<String>,
+}
+
+impl Target {
+    fn new(path: impl Into<String>, with_below: bool) -> Self {
+        Self { path: path.into(), with_below, name_inside: None }
+    }
 }
 
 /// Reads a script that runs in a folder. What is not understood is left out.
@@ -143,7 +162,7 @@ impl Reader {
             .children(&mut node.walk())
             .any(|child| matches!(child.kind(), ">" | ">>" | "&>" | "&>>" | ">|"));
         let Some(target) = node.child_by_field_name("destination").filter(|_| is_output) else { return };
-        self.change(&self.expand(&word(target, text)), false, folder);
+        self.change(Target::new(self.expand(&word(target, text)), false), folder);
     }
 
     /// Remembers a variable's value if that is known. `A=1 program` sets it for the program alone.
@@ -263,8 +282,15 @@ impl Reader {
             for to in folders(program, arguments) {
                 here = path::resolve(to, here.as_deref());
             }
-            for (target, with_below) in changed_paths(program, arguments) {
-                self.change(&target, with_below, here.as_deref());
+            for target in changed_paths(program, arguments) {
+                self.change(target, here.as_deref());
+            }
+            if program == "find" {
+                // Each command of its own is run on what is found.
+                for inner in executed(arguments) {
+                    self.run(&on_all_below(&roots(arguments), inner), &mut here.clone(), depth);
+                }
+                return;
             }
             if let Some(script) = inner_script(program, arguments) {
                 return self.read(&script, here, depth - 1);
@@ -276,20 +302,30 @@ impl Reader {
         }
     }
 
-    fn change(&mut self, target: &str, with_below: bool, folder: Option<&str>) {
-        let (target, with_below) = match target.find(['*', '?']) {
+    fn change(&mut self, Target { path: target, with_below, name_inside }: Target, folder: Option<&str>) {
+        let (target, below) = match target.find(['*', '?']) {
             Some(at) => {
-                let (folder, name) = target[..at].rsplit_once('/').unwrap_or((".", &target[..at]));
-                let is_all = name.is_empty() && target[at..].chars().all(|c| matches!(c, '*' | '/'));
-                (folder, with_below && is_all)
+                let (folder, pattern) = match target[..at].rfind('/') {
+                    Some(end) => (&target[..end], target[end + 1..].trim_end_matches('/')),
+                    None => (".", target.as_str()),
+                };
+                let is_all = pattern.chars().all(|c| matches!(c, '*' | '/'));
+                let below = match with_below {
+                    true if is_all => "**".to_owned(),
+                    true => format!("{pattern}/**"),
+                    // What has no dot in its name may be a folder, which stays.
+                    false if pattern == "*" || pattern.ends_with("/*") => format!("{pattern}.*"),
+                    false => pattern.to_owned(),
+                };
+                (folder, Some(below))
             }
-            None => (target, with_below),
+            None => (target.as_str(), with_below.then(|| "**".to_owned())),
         };
         if !target.starts_with("/dev/")
             && let Some(path) = path::resolve(target, folder)
             && self.script.changed.len() < COMMANDS_MAX
         {
-            self.script.changed.push(Changed { path, with_below });
+            self.script.changed.push(Changed { path, below, name_inside });
         }
     }
 }
@@ -443,8 +479,41 @@ fn is_group(word: &str) -> bool {
     word.starts_with('-') && !word.starts_with("--")
 }
 
-/// The paths that a program writes, moves or deletes, and of each whether all that lies below it goes with it.
-fn changed_paths(program: &str, arguments: &[String]) -> Vec<(String, bool)> {
+/// The commands that `find` runs on what it finds.
+fn executed(arguments: &[String]) -> impl Iterator<Item = &[String]> {
+    let starts = |word: &String| matches!(word.as_str(), "-exec" | "-execdir" | "-ok" | "-okdir");
+    arguments
+        .split(starts)
+        .skip(1)
+        .map(|words| words.split(|word| word == ";" || word == "+").next().unwrap_or(words))
+}
+
+/// The files and folders in which `find` looks: they come before the conditions.
+fn roots(arguments: &[String]) -> Vec<&str> {
+    let words = arguments.iter().map(String::as_str);
+    let words = words.skip_while(|word| matches!(*word, "-H" | "-L" | "-P"));
+    let mut roots: Vec<&str> = words.take_while(|word| !word.starts_with(['-', '(', '!'])).collect();
+    if roots.is_empty() {
+        roots.push(".");
+    }
+    roots.retain(|root| root.len() <= VALUE_BYTES_MAX);
+    roots.truncate(ROOTS_MAX);
+    roots
+}
+
+/// The words of a command of `find`, with a pattern of all that lies below the folders for what it finds.
+fn on_all_below(roots: &[&str], words: &[String]) -> Vec<String> {
+    let named = |word: &String| -> Vec<String> {
+        match word.contains("{}") {
+            true => roots.iter().map(|root| word.replace("{}", &format!("{root}/**"))).collect(),
+            false => vec![word.clone()],
+        }
+    };
+    words.iter().flat_map(named).collect()
+}
+
+/// The paths that a program writes, moves or deletes.
+fn changed_paths(program: &str, arguments: &[String]) -> Vec<Target> {
     let git = match program {
         "git" => split_at_command(program, arguments, 0).1.split_first(),
         _ => None,
@@ -459,11 +528,12 @@ fn changed_paths(program: &str, arguments: &[String]) -> Vec<(String, bool)> {
     };
     let has = |letter: char| arguments.iter().any(|word| is_group(word) && word.contains(letter));
     let has_word = |long: &str| arguments.iter().any(|word| word.starts_with(long));
-    let alone = |paths: Vec<&str>| paths.into_iter().map(|path| (path.to_owned(), false)).collect();
+    let alone = |paths: Vec<&str>| paths.into_iter().map(|path| Target::new(path, false)).collect();
+    let with_below = |paths: Vec<&str>| paths.into_iter().map(|path| Target::new(path, true)).collect();
     match program.as_str() {
         "rm" | "git rm" => {
             let is_recursive = has('r') || has('R') || has_word("--recursive");
-            operands(0).into_iter().map(|path| (path.to_owned(), is_recursive)).collect()
+            if is_recursive { with_below(operands(0)) } else { alone(operands(0)) }
         }
         "mv" | "git mv" | "cp" | "ln" | "install" | "rsync" => {
             let paths = operands(0);
@@ -479,29 +549,39 @@ fn changed_paths(program: &str, arguments: &[String]) -> Vec<(String, bool)> {
                 || matches!(to, "." | "..")
                 || sources.len() > 1 && program != "install";
             let mut changed = Vec::new();
+            let mut name_inside = None;
             for source in sources {
                 if program.ends_with("mv") {
-                    changed.push((source.to_owned(), true));
+                    changed.push(Target::new(source, true));
                 }
                 let name = source.rsplit('/').next().unwrap_or_default();
-                if is_folder && !matches!(name, "" | "." | "..") {
-                    changed.push((format!("{to}/{name}"), false));
+                if matches!(name, "" | "." | "..") {
+                    continue;
+                }
+                match is_folder {
+                    true => changed.push(Target::new(format!("{to}/{name}"), false)),
+                    // It may be a folder all the same.
+                    false => name_inside = Some(name.to_owned()),
                 }
             }
             let removes = program == "rsync" && has_word("--delete");
-            changed.push((to.to_owned(), removes));
+            changed.push(Target { name_inside, ..Target::new(to, removes) });
             changed
         }
         // Before the dashes there are names of commits and branches.
-        "git checkout" => {
+        "git checkout" if arguments.iter().any(|word| word == "--") => {
             let before = arguments.iter().take_while(|word| *word != "--");
-            alone(operands(before.filter(|word| !word.starts_with('-')).count()))
+            let names = before.filter(|word| !word.starts_with('-')).count();
+            if names > 0 { with_below(operands(names)) } else { alone(operands(0)) }
         }
-        // The folders come before the conditions.
-        "find" if arguments.iter().any(|word| word == "-delete") => {
-            let paths = arguments.iter().take_while(|word| !word.starts_with(['-', '(', '!']));
-            paths.map(|path| (path.clone(), true)).collect()
-        }
+        "git checkout" if has('b') || has('B') || has_word("--orphan") => Vec::new(),
+        // `COMMIT PATH`; alone, what looks like no path is a branch.
+        "git checkout" => match operands(0) {
+            paths if paths.len() > 1 => with_below(paths),
+            paths => alone(paths.into_iter().filter(|path| path.contains(['/', '.'])).collect()),
+        },
+        "git restore" if has('s') || has_word("--source") => with_below(operands(0)),
+        "find" if arguments.iter().any(|word| word == "-delete") => with_below(roots(arguments)),
         "tee" | "rmdir" | "unlink" | "touch" | "truncate" | "git restore" => alone(operands(0)),
         "curl" => alone(option_value(arguments, 'o', "--output").into_iter().collect()),
         "wget" => alone(option_value(arguments, 'O', "--output-document").into_iter().collect()),
@@ -618,8 +698,41 @@ mod tests {
         assert_eq!(changed("git -C \"$D\" rm a; rm b"), ["/p/b"]);
         assert_eq!(changed("git checkout main; git checkout -q HEAD~1 -- a b"), ["/p/a", "/p/b"]);
         assert_eq!(changed("find a -name '*.rs'; find b c -name '*.rs' -delete"), ["/p/b", "/p/c"]);
+        assert_eq!(changed("cd a && find -name x -delete; find -L b -type f -delete"), ["/p/a", "/p/a/b"]);
+        assert_eq!(
+            changed("git checkout HEAD~1 a src/b; git checkout -b c d/e"),
+            ["/p/HEAD~1", "/p/a", "/p/src/b"]
+        );
+        assert_eq!(
+            changed("git -C ../q checkout v1 a; git -C ../q restore --source=v1 b"),
+            ["/q/v1", "/q/a", "/q/b"]
+        );
         assert_eq!(changed("rsync -a --delete new/ src"), ["/p/src"]);
         assert_eq!(changed("cd /abs && echo x > \"with space.txt\""), ["/abs/with space.txt"]);
+    }
+
+    #[test]
+    fn what_find_runs_is_run_on_all_that_lies_below_its_folders() {
+        let below = |text: &str| -> Vec<(String, Option<String>)> {
+            let changed = read_script(text, "/p").changed.into_iter();
+            changed.map(|changed| (changed.path, changed.below)).collect()
+        };
+        let all = |path: &str| (path.to_owned(), Some("**".to_owned()));
+        for text in [
+            "find src -name '*.rs' -exec rm {} \\;",
+            "find src -type f -exec sed -i 's/a/b/' {} +",
+            "find src -exec grep -q a {} ';' -exec sudo rm -f {} ';'",
+            "find src -execdir sh -c 'rm {}' \\;",
+            "cd src && find . -okdir truncate -s0 {} \\;",
+        ] {
+            assert_eq!(below(text), [all("/p/src")], "{text}");
+        }
+        assert_eq!(below("find a b -exec rm {} +"), [all("/p/a"), all("/p/b")]);
+        assert_eq!(below("find src -exec cat {} + -o -exec wc -l {} \\;"), []);
+        assert_eq!(
+            commands("find a -exec cargo publish {} \\;").pop().as_deref(),
+            Some("cargo publish a/**")
+        );
     }
 
     #[test]
@@ -687,6 +800,8 @@ mod tests {
             "if ".repeat(20_000),
             "\u{0}\u{1}\u{fffd}".repeat(10_000),
             "x".repeat(1 << 20),
+            format!("find {} {}", "a ".repeat(10_000), "-exec rm {} ';' ".repeat(2_000)),
+            format!("find {} -exec {}", "a".repeat(200), "{} ".repeat(15_000)),
         ] {
             assert!(commands(&text).len() <= COMMANDS_MAX);
         }

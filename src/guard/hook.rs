@@ -60,6 +60,7 @@ impl HookedAction {
         if let Some(home) = home {
             action.expand_home(home);
         }
+        action.enter_folders(|path| Path::new(path).is_dir());
         action.locate(|path| repositories.path_in_repository(path));
         Some(action)
     }
@@ -76,6 +77,31 @@ impl HookedAction {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_is_changed_in_the_folder_and_the_repository_in_which_it_comes() {
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["shop/.git", "shop/src", "other/.git"] {
+            std::fs::create_dir_all(folder.path().join(name)).unwrap();
+        }
+        std::fs::write(folder.path().join("shop/b.rs"), "").unwrap();
+        let changed = |command: &str| {
+            let hooked = HookedAction {
+                hook_event_name: Some("PreToolUse".to_owned()),
+                tool_name: Some("Bash".to_owned()),
+                tool_input: Some(serde_json::json!({ "command": command })),
+                ..HookedAction::default()
+            };
+            let shop = folder.path().join("shop");
+            let action = hooked.action(&shop, None, &mut Repositories::default()).unwrap();
+            let path = |file: &crate::ChangedFile| file.in_repository.clone();
+            action.files().iter().filter_map(path).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(changed("cp x/a.rs src"), "src src/a.rs");
+        assert_eq!(changed("install -m 644 x/a.rs src"), "src src/a.rs");
+        assert_eq!(changed("cp x/a.rs b.rs; cp x/a.rs new"), "b.rs new");
+        assert_eq!(changed("git -C ../other rm c.rs; git -C ../other checkout HEAD~1 d"), "c.rs HEAD~1 d");
+    }
 
     #[test]
     fn a_line_with_half_a_character_is_read() {

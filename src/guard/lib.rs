@@ -4,8 +4,8 @@
 //! input, looks up the triggers under the action's keys, and asks each whether it matches. A match needs evidence: a
 //! path or symbol of the unit's scope, a program with its subcommand and options, an error's message word by word
 //! without its numbers and paths. This crate writes nothing, never looks at a clock, starts nothing and loads no model; of
-//! the disk it reads which folders are repositories, and the copy of the triggers that lies beside the index, by which
-//! [`may_bear`] says of most actions that no unit bears on them.
+//! the disk it reads which paths are folders and repositories, and the copy of the triggers that lies beside the index, by
+//! which [`may_bear`] says of most actions that no unit bears on them.
 //!
 //! Bash is parsed by `tree-sitter-bash`: it goes on behind an error, where `brush-parser` gives nothing at all; it needs
 //! no recursion, so that deep nesting cannot exhaust the stack; it adds four small crates under the MIT licence, where

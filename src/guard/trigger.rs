@@ -158,16 +158,25 @@ impl PathPattern {
 
     fn matches(&self, file: &ChangedFile) -> bool {
         let Some(path) = &file.in_repository else { return false };
-        let is_below = |path: &str, folder: &str| {
+        let is_below = |folder: &str| {
             path.strip_prefix(folder).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
         };
+        // What is wanted, seen from the changed folder, changes with that.
+        let changes = |inner: &str| file.below.as_deref().is_some_and(|below| path::names(below, inner));
         let ends_with =
             |end: &str| path.strip_suffix(end).is_some_and(|rest| rest.is_empty() || rest.ends_with('/'));
         match self {
             Self::Root(wanted) => {
-                is_below(path, wanted) || file.with_below && (path.is_empty() || is_below(wanted, path))
+                let inner = match path.as_str() {
+                    "" => Some(wanted.as_str()),
+                    path => wanted.strip_prefix(path).and_then(|rest| rest.strip_prefix('/')),
+                };
+                is_below(wanted) || inner.is_some_and(changes)
             }
-            Self::End(wanted) => ends_with(wanted) || file.with_below && path::above(wanted).any(ends_with),
+            Self::End(wanted) => {
+                let is_inside = |folder: &str| ends_with(folder) && changes(&wanted[folder.len() + 1..]);
+                ends_with(wanted) || path::above(wanted).any(is_inside)
+            }
         }
     }
 }

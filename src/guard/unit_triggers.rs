@@ -135,6 +135,12 @@ mod tests {
             "rm -rf src/auth/*",
             "find src/auth -type f -delete",
             "rsync -a --delete /old/ src/auth/",
+            "rm src/auth/*.rs",
+            "sed -i s/a/b/ src/auth/k*.r?",
+            "cd src/auth && mv *.rs /tmp",
+            "find src/auth -name '*.rs' -exec sed -i s/a/b/ {} +",
+            "git checkout HEAD~1 src/auth",
+            "git restore --source v1 src/auth",
         ] {
             for unit in [&file, &folder, &text] {
                 assert_eq!(evidence(unit, &bash(command)), Some(Evidence::Path), "{command}");
@@ -148,6 +154,11 @@ mod tests {
             "rm -r /p",
             "mv /p /q",
             "rm -r /",
+            "rm -rf src/a*",
+            "rm -r s*/auth",
+            "find . -type f -exec rm -f {} \\;",
+            "find -delete",
+            "git checkout HEAD~1 .",
         ] {
             for unit in [&file, &folder] {
                 assert_eq!(evidence(unit, &bash(command)), Some(Evidence::Path), "{command}");
@@ -158,7 +169,7 @@ mod tests {
             "rm src",
             "rmdir src",
             "rm -f src/*",
-            "rm -rf src/*.orig src/a* *.log",
+            "rm -rf src/*.orig src/b* *.log",
             "mv a src",
             "mv -t src a",
             "cp -r src old",
@@ -197,6 +208,9 @@ mod tests {
             "cp /tmp/other.rs src/auth/",
             "rsync -a /tmp/keys.rs/ src/auth/",
             "wget -O - http://localhost/src/auth/keys.rs",
+            "rm src/auth/*.md src/*/keys.md src/k*",
+            "find src/auth -exec cat {} +",
+            "git checkout main; git checkout -b src/auth/keys.rs",
         ] {
             assert_eq!(evidence(&file, &bash(command)), None, "{command}");
         }

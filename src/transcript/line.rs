@@ -241,11 +241,12 @@ impl LineReader {
         let start = text.trim_start();
         if let Some(command) = typed_command(start) {
             self.last_human_command = Some(uuid.to_owned());
+            // Also of a command that asks nugget: it may print a file as well.
+            let is_ignored = self.ignored_calls.begin(&self.ignore, uuid, Some(command), None, None);
             if is_own_call("Bash", Some(command)) {
                 self.own_calls.insert(uuid.to_owned());
                 return LineContent::empty(LineOutcome::Own);
             }
-            let is_ignored = self.ignored_calls.begin(&self.ignore, uuid, Some(command), None, None);
             let shown = if is_ignored { self.ignore.without_content(command) } else { None };
             let command = clean::clean_and_cut(shown.as_deref().unwrap_or(command), COMMAND_BYTES_MAX);
             return LineContent::one(EventKind::ToolCall {
@@ -260,12 +261,12 @@ impl LineReader {
             let Some(id) = self.last_human_command.take() else {
                 return LineContent::empty(skipped("user/bash_output"));
             };
+            if let Some(rest) = self.ignored_calls.end(&self.ignore, &id, &output) {
+                output = rest;
+            }
             if self.own_calls.contains(&id) {
                 let recalled = vec![clean::clean_and_cut(&output, RECALLED_BYTES_MAX)];
                 return LineContent { recalled, ..LineContent::empty(LineOutcome::Own) };
-            }
-            if let Some(rest) = self.ignored_calls.end(&self.ignore, &id, &output) {
-                output = rest;
             }
             let what = EventKind::ToolResult {
                 id,
@@ -338,7 +339,8 @@ impl LineReader {
             }
         }
         if self.own_calls.contains(id.as_ref()) {
-            read.recalled.push(clean::clean_and_cut(&text, RECALLED_BYTES_MAX));
+            let rest = self.ignored_calls.end(&self.ignore, &id, &text);
+            read.recalled.push(clean::clean_and_cut(rest.as_deref().unwrap_or(&text), RECALLED_BYTES_MAX));
             return;
         }
         let failed = flag(block.is_error);
@@ -479,6 +481,8 @@ impl LineReader {
         let raw_command = raw_field("command");
         let command = field("command", COMMAND_BYTES_MAX);
         if is_own_call(&name, command.as_deref()) {
+            // It may print a file as well.
+            self.ignored_calls.begin(&self.ignore, &id, raw_command.as_deref(), None, None);
             self.own_calls.insert(id.into_owned());
             read.if_empty = LineOutcome::Own;
             return;

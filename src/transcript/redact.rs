@@ -417,6 +417,92 @@ mod tests {
     }
 
     #[test]
+    fn a_weak_password_is_found_where_its_place_says_what_it_is() {
+        let password = format!("summer{}", "2024");
+        for text in [
+            "vault kv put secret/shop user=ann password=X",
+            "vault kv put secret/shop host=db.example.com stripe=\"X\" port=5432 | tee a",
+            "vault kv patch secret/shop \\\n  a=$A \\\n  stripe=X",
+            "vault kv put -mount=secret shop \\\n  api_token=X password=X stripe=X",
+            "vault write auth/userpass/users/ann password=X policies=admins",
+            "helm upgrade shop . --set auth.password=X,replicas=2",
+            "psql \"host=db user=ann password=X\"",
+            "heroku config:set -a shop API_TOKEN=X",
+            "mount -t cifs -o username=ann,password=X //srv/a /mnt",
+            "ansible-playbook site.yml -e 'db_password=X'",
+            "echo 'ann:X' | chpasswd",
+            "echo \"root:X\" | sudo chpasswd -c SHA512",
+            "echo ann:X|docker exec -i web chpasswd",
+            "echo -e 'ann:X\\nbob:X' | chpasswd",
+            "printf 'ann:X\\n' | chpasswd",
+            "printf '%s:%s\\n' ann 'X' | chpasswd",
+            "sudo chpasswd <<< \"ann:X\"",
+            "chpasswd <<'EOF'\nbob:$B\nann:X\neve:X\nEOF\n",
+            "wpa_passphrase=X",
+            "sae_password=X",
+            "network={\n  ssid=\"shop\"\n  psk=\"X\"\n}",
+            "wpa_passphrase \"the shop\" X > a.conf",
+            "[wifi-security]\nkey-mgmt=wpa-psk\npsk=X\n",
+        ] {
+            let clean = redact(&text.replace('X', &password)).into_owned();
+            assert!(!clean.contains(&password) && clean.contains("[redacted: pass"), "{text}: {clean}");
+            assert_eq!(redact(&clean), clean);
+        }
+    }
+
+    #[test]
+    fn the_private_members_of_a_key_in_json_are_removed() {
+        let secret = "aB3dE5fG7hJ9kL2mN4pQ6rS8tU1vW3xY5zA7bC9d-_x";
+        let members = |names: &[&str]| {
+            let members: Vec<String> = names.iter().map(|name| format!("\"{name}\": \"{secret}\"")).collect();
+            members.join(",\n  ")
+        };
+        for text in [
+            format!("{{\"kty\":\"EC\",\"x\":\"A\",{}}}", members(&["d"])),
+            format!("{{{}, \"kid\": \"a\", \"kty\": \"oct\"}}", members(&["k"])),
+            format!("{{\n  \"kty\": \"RSA\",\n  {}\n}}", members(&["d", "p", "q", "dp", "dq", "qi"])),
+            format!("{{\n  {},\n  \"kty\": \"RSA\"\n}}", members(&["p", "q", "d", "qi", "dp", "dq"])),
+            format!("{{ kty: 'OKP', crv: 'Ed25519', d: '{secret}' }}"),
+        ] {
+            let clean = redact(&text).into_owned();
+            assert!(!clean.contains(&secret[..8]) && clean.contains("[redacted: private key]"), "{clean}");
+            assert_eq!(redact(&clean), clean);
+        }
+        let public = format!("{{\"kty\":\"RSA\",\"e\":\"AQAB\",{}}}", members(&["n", "x5t"]));
+        assert_eq!(redact(&public), public);
+    }
+
+    #[test]
+    fn the_values_of_a_kubernetes_secret_are_removed() {
+        // Of `hunter2`, of `ann` and of a text that is longer.
+        let values = ["aHVudGVyMg==", "YW5u", "bGV0bWVpbiBhbGw="];
+        let [one, two, three] = values;
+        let data = format!("data:\n  db: {one}\n  none: \"\"\n  user: {two}\n  z.crt: {three}\n");
+        let inner = data.replace('\n', "\n  ");
+        let json =
+            format!("\"data\": {{\n  \"db\": \"{one}\",\n  \"u\": \"{two}\",\n  \"z\": \"{three}\"\n}}");
+        for text in [
+            format!("apiVersion: v1\n{data}kind: Secret\nmetadata:\n  name: shop\n"),
+            format!("apiVersion: v1\n{data}immutable: true\nkind: Secret\n"),
+            format!("kind: Secret\nmetadata:\n  name: shop\ntype: Opaque\n{data}"),
+            format!(
+                "items:\n- apiVersion: v1\n  {inner}kind: Secret\n- apiVersion: v1\n  {inner}kind: Secret\n"
+            ),
+            format!("1\tkind: Secret\n2\tdata:\n3\t  a: {one}\n4\t  b: {two}\n5\t  c: {three}\n"),
+            format!("{{\"apiVersion\": \"v1\", {json}, \"kind\": \"Secret\"}}"),
+            format!("{{\"kind\":\"Secret\",\"metadata\":{{\"labels\":{{}}}},{json}}}"),
+            format!("annotations:\n  last: |\n    {{{json},\"kind\":\"Secret\"}}").replace('"', "\\\""),
+        ] {
+            let clean = redact(&text).into_owned();
+            assert!(!values.iter().any(|value| clean.contains(value)), "{text} became {clean}");
+            assert!(clean.contains("[redacted: Kubernetes secret]"), "{clean}");
+            assert_eq!(redact(&clean), clean);
+        }
+        let other = format!("apiVersion: v1\n{data}kind: ConfigMap\n---\nkind: Secret\n");
+        assert_eq!(redact(&other.replace(values[0], "YW5u")), other.replace(values[0], "YW5u"));
+    }
+
+    #[test]
     fn a_password_is_found_in_the_words_of_many_languages() {
         let password = format!("Xk29!mQz8{}", "#Lp");
         for text in [
@@ -436,6 +522,35 @@ mod tests {
             "パスワードは「X」です",
             "パスワード：X",
             "비밀번호: X",
+            "데이터베이스 비밀번호는 'X'입니다",
+            "암호는 X 입니다",
+            "비번: X",
+            "Veritabanı şifresi: X",
+            "şifre olarak X kullan",
+            "parolası \"X\"",
+            "la password è X",
+            "la password del database è X",
+            "la password dell'utente è: X",
+            "parola d'ordine: X",
+            "parola per il server: X",
+            "la password es X",
+            "le mdp de la base est X",
+            "mdp : X",
+            "mot_de_passe = 'X'",
+            "Mot de passe « X »",
+            "das Passwort ist jetzt X",
+            "clave de acceso: X",
+            "DB_SENHA=X",
+            "{\"senha\": \"X\"}",
+            "palavra-passe → X",
+            "пароль — X",
+            "пароль от базы: X",
+            "пароль для admin это X",
+            "Пароль «X»",
+            "密码设置为 X",
+            "密码“X”",
+            "パスワードを「X」に変更",
+            "合言葉：X",
         ] {
             let clean = redact(&text.replace('X', &password)).into_owned();
             assert_eq!(clean, text.replace('X', "[redacted: password]"));
@@ -445,6 +560,13 @@ mod tests {
             "senha: obrigatória",
             "密码：必须至少8位",
             "parola: il nome",
+            "암호화: AES-256-GCM, 비밀번호는 8자 이상",
+            "şifre 8 karakterden uzun olmalı, sifre: zorunlu",
+            "mdp = GridWorld2(3), le mdp est obligatoire",
+            "['usuario', 'senha', 'campo1'], senha = input('Senha1: ')",
+            "пароль — это строка из 8 символов",
+            "パスワードをSHA256でハッシュする",
+            "la password è obbligatoria, la password es necesaria",
         ] {
             assert_eq!(redact(text), text);
         }
@@ -605,6 +727,14 @@ mod tests {
             "docker run -u 1000:1000 image",
             "postgres://user:password@localhost/db",
             "the API key is read from ANTHROPIC_API_KEY_FILE_V2, never from argv",
+            "vault kv put secret/shop @data1.json, vault kv put secret/shop password=$PASS1 token=- ttl=1h",
+            "vault write auth/approle/role/ci secret_id_ttl=10m token_num_uses=10",
+            "helm upgrade shop . --set auth.existingSecret=shop-db2 --set image.tag=v1",
+            "mount -o remount,rw /, psql \"host=db password=$PGPASSWORD\", helm --set password=changeme",
+            "chpasswd < users1.txt; echo \"$USER1:$PASS1\" | chpasswd; chpasswd <<< \"$LINE1\"",
+            "psk=None, psk = derive_psk(2), psk=options.psk2,\nwpa_passphrase generates a pre-shared key",
+            "kind: Secret\ndata:\n  password: {{ .Values.password1 | b64enc }}\n",
+            "kind: Secret\nmetadata:\n  name: shop\n---\nkind: ConfigMap\ndata:\n  mode: production\n",
         ] {
             assert_eq!(redact(text), text);
         }

@@ -808,13 +808,23 @@ fn an_ignored_file_is_not_read_whichever_way_a_session_reaches_it() {
         result("9", "kept 3"),
         bash("10", "", &format!("{}; cat hr/pay.csv", "true; ".repeat(4_000))),
         result("10", "heron"),
+        // What nugget says is told to the model that reads the session, too.
+        bash("11", "", "nugget ask why; cat hr/pay.csv"),
+        result("11", "heron"),
+        bash("12", "", "nugget ask why; git diff"),
+        result("12", "kept 4\ndiff --git a/hr/pay.csv b/hr/pay.csv\n+heron"),
+        line("h5", "user", "", "<bash-input>nugget ask why; cat hr/pay.csv</bash-input>".into()),
+        line("h6", "user", "", "<bash-stdout>heron</bash-stdout>".into()),
     ];
     let path = folder.path().join("t.jsonl");
     std::fs::write(&path, lines.join("\n") + "\n").unwrap();
     let reading = read(&path, &|_| false).unwrap();
-    let story = story(&reading).join("\n");
+    let told = reading.conversation.recalled.join("\n");
+    let story = format!("{}\n{told}", story(&reading).join("\n"));
     assert!(!story.contains("heron"), "{story}");
-    for kept in ["human ran Bash: cat hr/pay.csv", "kept 1", "kept 2", "kept 3", "call Bash: git show"] {
+    for kept in
+        ["human ran Bash: cat hr/pay.csv", "kept 1", "kept 2", "kept 3", "kept 4", "call Bash: git show"]
+    {
         assert!(story.contains(kept), "{kept}: {story}");
     }
 }

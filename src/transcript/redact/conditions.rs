@@ -57,6 +57,22 @@ pub(super) fn condition(name: &str) -> Option<Condition> {
                 && has_digit(found.secret)
                 && has_letter(found.secret)
         },
+        // A value, and what may follow it: `VALUE name=VALUE`.
+        "pairs" => |found| {
+            found.secret.split(u8::is_ascii_whitespace).enumerate().any(|(at, word)| {
+                let value = match word.iter().position(|byte| *byte == b'=') {
+                    _ if at == 0 => word,
+                    Some(end) => &word[end + 1..],
+                    None => return false,
+                };
+                let value = value.strip_prefix(b"\"").or_else(|| value.strip_prefix(b"'")).unwrap_or(value);
+                value.len() >= 4
+                    && !value.starts_with(b"@")
+                    && !is_placeholder(value)
+                    && has_digit(value)
+                    && has_letter(value)
+            })
+        },
         "sql-password" => {
             |found| is_value(found) && (has_digit(found.secret) || contains(found.whole, b"identified"))
         }

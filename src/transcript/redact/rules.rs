@@ -281,7 +281,7 @@ fn relaxed(pattern: &str) -> String {
 }
 
 /// Rules whose matches may have any length.
-const LONG: [&str; 2] = [PRIVATE_KEY, "kubernetes-secret-yaml"];
+const LONG: [&str; 3] = [PRIVATE_KEY, "kubernetes-secret-yaml", "Kubernetes secret"];
 
 const PRIVATE_KEY: &str = "private key";
 /// The rule of gitleaks for private keys, which takes all that stands between two mentions of their marks for one.
