@@ -112,7 +112,7 @@ impl View {
                             view.push_decoded(&[half], at..end);
                             Some(end)
                         }
-                        None => is_invisible(c).then_some(end),
+                        None => is_hidden(c).then_some(end),
                     }
                 }
             };
@@ -275,16 +275,6 @@ fn skip(text: &[u8], at: usize, marks: &[u8]) -> usize {
 fn hex(digits: &[u8]) -> Option<u32> {
     let digits = std::str::from_utf8(digits).ok().filter(|digits| !digits.starts_with('+'))?;
     u32::from_str_radix(digits, 16).ok()
-}
-
-/// Whether a character is hidden or displayed as nothing.
-fn is_invisible(c: char) -> bool {
-    is_hidden(c)
-        || matches!(
-            c,
-            '\u{34f}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{3164}' | '\u{ffa0}'
-        )
-        || matches!(c, '\u{fe00}'..='\u{fe0f}' | '\u{180b}'..='\u{180f}')
 }
 
 #[cfg(test)]
