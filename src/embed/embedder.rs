@@ -156,11 +156,11 @@ impl Embedder {
         }
     }
 
-    /// Takes the built-in model's weights out of memory until the next text: they are a third of what a server at rest has
-    /// (24 of 79 MB).
+    /// Takes the built-in model's weights out of memory until the next text, with the program's other constants: they are a
+    /// third of what a server at rest has (24 of 79 MB).
     pub fn rest(&self) {
         if let Engine::BuiltIn { .. } = &self.engine {
-            system::pages::release_constant(BUILT_IN_MODEL);
+            system::pages::release_constants(BUILT_IN_MODEL);
         }
     }
 
