@@ -63,6 +63,9 @@ pub(crate) fn nearest<'a>(words: impl Iterator<Item = &'a str>, given: &str) -> 
 
 /// An error that says what may be meant, or what there is.
 pub(crate) fn unknown(message: String, given: &str, known: &[&str]) -> CliError {
+    if known.is_empty() {
+        return CliError::new(message).code(MISSING);
+    }
     let hint = match nearest(known.iter().copied(), given).as_slice() {
         [] => {
             let more = match known.len().saturating_sub(KNOWN_MAX) {

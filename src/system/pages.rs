@@ -4,6 +4,8 @@
 /// system's copy of the program's file, or from the file. Does nothing on other systems than Linux, and for what lies in no
 /// file.
 pub fn release_constants(one: &'static [u8]) {
+    #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
+    let _ = one;
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     {
         let maps = std::fs::read_to_string("/proc/self/smaps").unwrap_or_default();
