@@ -351,21 +351,29 @@ fn wait_for_pull_request(sandbox: &Sandbox, api: &GithubApi) -> String {
             && capture["pull_state"] == "open"
             && capture["pushed"] == capture["commit"]
     });
-    let bare = api.with_repository(SLUG, |repository| repository.bare.clone());
     let range = format!("main..{}", actors::notes::agents_branch());
-    git(&bare, &["log", "--patch", &range]) + &api.pulls(SLUG).last().unwrap().body
+    git(&bare_of(api), &["log", "--patch", &range]) + &api.pulls(SLUG).last().unwrap().body
+}
+
+fn bare_of(api: &GithubApi) -> PathBuf {
+    api.with_repository(SLUG, |repository| repository.bare.clone())
+}
+
+/// A brain of which a note of an agent is in a pull request.
+fn with_note_in_review() -> (GithubApi, Sandbox, Agent) {
+    let api = GithubApi::start();
+    let sandbox = brain_at(&api);
+    let mut agent = Agent::start(&sandbox);
+    note(&mut agent, "Harbour crane");
+    assert!(wait_for_pull_request(&sandbox, &api).contains("Harbour crane, from a session."));
+    (api, sandbox, agent)
 }
 
 #[test]
 fn notes_of_a_pull_request_that_was_closed_do_not_come_back() {
     for is_deleted in [false, true] {
-        let api = GithubApi::start();
-        let sandbox = brain_at(&api);
-        let bare = api.with_repository(SLUG, |repository| repository.bare.clone());
-        let branch = actors::notes::agents_branch();
-        let mut agent = Agent::start(&sandbox);
-        note(&mut agent, "Harbour crane");
-        assert!(wait_for_pull_request(&sandbox, &api).contains("Harbour crane, from a session."));
+        let (api, sandbox, mut agent) = with_note_in_review();
+        let (bare, branch) = (bare_of(&api), actors::notes::agents_branch());
         let number = api.pulls(SLUG)[0].number;
         let answer = || sandbox.ok(["ask", "--no-llm", "what does the crane of the port do?"]);
         assert!(answer().contains("Harbour crane"), "{}", answer());
@@ -400,16 +408,10 @@ fn notes_of_a_pull_request_that_was_closed_do_not_come_back() {
 #[test]
 fn a_note_from_after_a_close_goes_out_without_the_closed_ones() {
     for is_deleted in [false, true] {
-        let api = GithubApi::start();
-        let sandbox = brain_at(&api);
-        let bare = api.with_repository(SLUG, |repository| repository.bare.clone());
-        let branch = actors::notes::agents_branch();
-        let mut agent = Agent::start(&sandbox);
-        note(&mut agent, "Harbour crane");
-        wait_for_pull_request(&sandbox, &api);
+        let (api, sandbox, mut agent) = with_note_in_review();
         api.close(SLUG, api.pulls(SLUG)[0].number);
         if is_deleted {
-            git(&bare, &["branch", "-D", &branch]);
+            git(&bare_of(&api), &["branch", "-D", &actors::notes::agents_branch()]);
         }
         // No sync has seen it yet.
         note(&mut agent, "Second");
@@ -434,7 +436,7 @@ fn the_text_of_a_pull_request_follows_what_was_pushed_without_a_token() {
     let with_token = sandbox.variables.clone();
     sandbox.variables.retain(|(name, _)| name != "GITHUB_TOKEN");
     note(&mut Agent::start(&sandbox), "Second");
-    let bare = api.with_repository(SLUG, |repository| repository.bare.clone());
+    let bare = bare_of(&api);
     wait_for_delivery(&sandbox, &bare);
     sandbox.wait_for_workers();
     let text = || api.pulls(SLUG)[0].body.clone();
