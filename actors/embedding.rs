@@ -25,7 +25,7 @@ pub(crate) struct EmbeddingWorker {
     asked: Arc<AtomicU64>,
 }
 
-/// How long nobody asks before the model gives memory back: the next question then takes some milliseconds longer.
+/// How long nobody asks before the model gives memory back: the next question then takes about a millisecond longer.
 const REST_AFTER: Duration = Duration::from_secs(10);
 
 impl EmbeddingWorker {

@@ -106,10 +106,9 @@ impl Repository {
     /// # Errors
     /// As for those.
     pub fn pending_branch(&self, name: &str) -> Result<Option<PendingBranch>, Error> {
-        let Some(commit) = self.tip(name)?.filter(|_| name.starts_with(BRANCH_PREFIX)) else {
-            return Ok(None);
-        };
         let mut git = self.git()?;
+        let commit = tip(&git, &format!("refs/heads/{name}"))?;
+        let Some(commit) = commit.filter(|_| name.starts_with(BRANCH_PREFIX)) else { return Ok(None) };
         git.object_cache_size_if_unset(OBJECT_CACHE_BYTES);
         let default = self.default_branch_of(&git)?;
         PendingBranch::find(&git, &default, name.to_owned(), commit, &mut Since::default())
